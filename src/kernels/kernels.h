@@ -1,0 +1,163 @@
+// The inner loops, for each instruction set, behind one table.
+//
+//   const Kernels& k = kernels(best_isa());
+//   k.matmul(weight, operand, y, y_stride, 0, weight.panels());      // y[token][row]
+//
+// Every kernel is written once, over sixteen-lane vectors, and compiled for each instruction set;
+// the scalar target is the reference and all others equal it bit for bit. That holds because each
+// output is one fixed chain of correctly rounded operations (IEEE +, *, /, sqrt and explicit fma,
+// nothing contracted by the compiler), a lane is an output row or channel, and sums over lanes use
+// one fixed tree. So results depend on neither vector width, tile, thread split, nor how many tokens
+// share a call. Transcendentals are the polynomials of elementwise.inc, never libm's.
+//
+// Definitions (b counts blocks of 32 columns; chains run in ascending order; "even", "odd": the
+// even and odd columns apart, two chains, added at the end):
+//   f32, bf16 weights   y = even(fma(w, x)) + odd(fma(w, x))
+//   mxfp4, f32 operand  acc = fma(even_b(fma(v, x)) + odd_b(fma(v, x)), 2^(e-127), acc)
+//   int8,  f32 operand  the same with v = byte - 128 and the fp16 scale
+//   mxfp4, integer      acc = fma(float(D_b), half_scale_x[b] * 2^(e-127), acc),
+//                       D_b = the exact integer sum of 2v * q (v in halves, hence the half scale)
+//   int8,  integer      acc = fma(float(D_b), scale_x[b] * scale_w, acc), D_b = sum (byte-128) * q
+// with q the integer activations of quantize(). |D_b| may pass 2^24 for int8 weights with 16-bit
+// activations; float(D_b) then rounds to nearest even, alike everywhere.
+// Sums over channels (norms, dot): lane l of 16 takes channels l, l+16, ... by fma, then the tree
+// l+8, l+4, l+2, l+1.
+//
+// Ownership: kernels allocate nothing and keep nothing. Thread rule: all are pure functions of their
+// arguments; calls that write different outputs may run at once. Errors: none; arguments are checked
+// by assertions. Buffers may be unaligned; nothing outside the stated extents is touched, though
+// prefetches may name addresses past the end.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "weights/format.h"
+
+namespace k3 {
+
+enum class Isa : uint8_t { kScalar, kAvx2, kAvx512 };
+const char* name(Isa isa);      // "avx512"
+std::vector<Isa> isas();        // those this machine runs, slowest first; never empty
+bool supported(Isa isa);
+Isa best_isa();
+
+// How activations meet block-format weights. kF32 serves every layout; the integer forms serve
+// kInt8Panels and kMxfp4Rows.
+enum class ActivationForm : uint8_t { kF32, kInt16, kInt8 };
+
+// Rows of activations. `quantized` is what Kernels::quantize wrote, token after token, for the same
+// layout of weights.
+struct Operand {
+  ActivationForm form = ActivationForm::kF32;
+  int64_t tokens = 0, cols = 0;
+  const float* f32 = nullptr;  // [tokens][f32_stride], kF32 only
+  int64_t f32_stride = 0;
+  const std::byte* quantized = nullptr;  // [tokens][quantized_stride], integer forms only
+  int64_t quantized_stride = 0;          // bytes
+};
+
+// Bytes of one quantized token of `cols` columns (a multiple of 64). Layout, private to the kernels:
+// per block the 32 (kInt8) or 64 (kInt16: high plane, then low plane) bytes in dword_column order,
+// then per block {float scale, int32 correction}.
+int64_t quantized_bytes(ActivationForm form, int64_t cols);
+
+// One head of KDA over consecutive tokens of one sequence (numerics.md 4; Kimi Linear,
+// arXiv 2510.26692, eq. 1): S = diag(alpha) S; S += k (beta (v - S'k))'; o = S'q.
+// Token t's row of q, k, alpha, v, out starts t * stride floats after the pointer.
+struct KdaHead {
+  int64_t tokens = 0, head_dim = 0;
+  const float* q = nullptr;      // normalised and scaled by head_dim^-1/2
+  const float* k = nullptr;      // normalised
+  const float* v = nullptr;
+  const float* alpha = nullptr;  // exp(log decay), per key channel
+  int64_t stride = 0;
+  const float* beta = nullptr;   // one per token, beta_stride apart
+  int64_t beta_stride = 0;
+  float* out = nullptr;
+  int64_t out_stride = 0;
+  float* state = nullptr;  // [ceil(head_dim/16)][head_dim keys][16 value columns]; padding zero
+};
+
+// Absorbed MLA for a set of (token, head) lanes over one sequence's latent cache (numerics.md 5).
+// Blocks of 64 positions start at multiples of 64 whatever the call, so the result does not depend
+// on how the cache was filled. Per lane and block, positions in order: s_p = scale * chain over
+// channels of fma(q_c, L_pc); m' = max(m, max s); sum = fma(sum, exp(m - m'), 0 + e_p ...) with the
+// e_p = exp(s_p - m') added one by one to the rescaled sum; acc_c = fma(e_p, L_pc, ...) likewise.
+struct MlaLanes {
+  int64_t lanes = 0;
+  int64_t channels = 0;          // latent + rope width
+  int64_t latent = 0;            // the first `latent` channels are also the values
+  const float* const* q = nullptr;     // [lanes] -> [channels]
+  const int64_t* visible = nullptr;    // [lanes] positions 0 .. visible-1 are attended, at least 1
+  float* const* out = nullptr;         // [lanes] -> [latent]
+  const float* const* pages = nullptr; // [ceil(max visible / 64)] -> [64][channels]
+  float scale = 0;
+  float* scratch = nullptr;  // mla_scratch_floats() floats
+};
+constexpr int64_t kMlaPage = 64;
+
+struct Kernels {
+  Isa isa;
+
+  // y[token * y_stride + row] for the rows of panels [panel_begin, panel_end); the rows past
+  // w.rows of the last panel are not written.
+  void (*matmul)(const WeightView& w, const Operand& x, float* y, int64_t y_stride,
+                 int64_t panel_begin, int64_t panel_end);
+
+  // One token. scale = amax/127 (kInt8) or amax/32639 (kInt16) per block, 1 where amax is 0;
+  // q = rint(x * (127 or 32639) / amax), clamped to +-127 / +-32639. An int16 q is 256 hi + lo with
+  // lo in -128..127. The correction makes up for the unsigned offset of `layout`'s bytes.
+  void (*quantize)(ActivationForm form, Layout layout, const float* x, int64_t cols, std::byte* out);
+
+  // x rounded to MXFP8: E4M3 elements under a power-of-two scale per 32 channels (training.md 6).
+  void (*round_mxfp8)(const float* x, int64_t n, float* y);
+
+  // y = w * (x / sqrt(mean(x^2) + eps)).
+  void (*rms_norm)(const float* x, const float* w, float eps, int64_t n, float* y);
+  // y = rms_norm(x) * sigmoid(gate).
+  void (*rms_norm_gated)(const float* x, const float* w, const float* gate, float eps, int64_t n,
+                         float* y);
+  // y = scale * x / sqrt(sum(x^2) + eps).
+  void (*l2_norm)(const float* x, float eps, float scale, int64_t n, float* y);
+  // Attention Residuals (numerics.md 3; arXiv 2603.15031): y = sum_j softmax_j(c) v_j with
+  // c_j = sum_i (v_ji / rms(v_j)) * norm_i * proj_i. `query` is norm * proj, premultiplied.
+  // v: `count` pointers to vectors of n; count <= 64.
+  void (*mix_residuals)(const float* const* v, int64_t count, const float* query, float eps,
+                        int64_t n, float* y);
+
+  void (*sigmoid)(const float* x, int64_t n, float* y);
+  void (*mul_sigmoid)(const float* x, const float* gate, int64_t n, float* y);  // x * sigmoid(gate)
+  void (*silu_mul)(const float* gate, const float* up, int64_t n, float* y);    // silu(gate) * up
+  // beta tanh(gate/beta) sigmoid(gate) * linear_beta tanh(up/linear_beta); linear_beta 0: times up.
+  void (*situ_mul)(const float* gate, const float* up, float beta, float linear_beta, int64_t n,
+                   float* y);
+  void (*add)(const float* x, int64_t n, float* y);             // y += x
+  void (*add_scaled)(const float* x, float a, int64_t n, float* y);  // y = fma(a, x, y)
+  float (*dot)(const float* a, const float* b, int64_t n);
+  void (*exp)(const float* x, int64_t n, float* y);
+  // p = exp(x - max(x)) / sum, sum in the lane-and-tree order.
+  void (*softmax)(const float* x, int64_t n, float* p);
+
+  // alpha = exp(lower * sigmoid(a * (z + bias))): the bounded decay of K3, a = exp(A_log) of the head.
+  void (*decay_bounded)(const float* z, const float* bias, float a, float lower, int64_t n,
+                        float* alpha);
+  // alpha = exp(-a * softplus(z + bias)): Kimi-Linear.
+  void (*decay_softplus)(const float* z, const float* bias, float a, int64_t n, float* alpha);
+
+  // Causal depthwise convolution, then silu: y_t = silu(sum_j w[j] x_{t-width+1+j}), fma in tap
+  // order. x, y: [tokens][stride]; history: the width-1 raw rows before token 0, oldest first,
+  // [width-1][channels], replaced by the last ones; w: [width][channels]. y may not alias x.
+  void (*short_conv)(const float* x, int64_t tokens, int64_t stride, int64_t channels, int64_t width,
+                     const float* w, float* history, float* y);
+
+  void (*kda)(const KdaHead& head, int64_t group_begin, int64_t group_end);  // 16-column groups
+  void (*mla)(const MlaLanes& lanes);
+  int64_t (*mla_scratch_floats)(int64_t channels, int64_t latent);
+};
+
+// The kernels of an instruction set; `isa` must be supported.
+const Kernels& kernels(Isa isa);
+
+}  // namespace k3

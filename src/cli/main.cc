@@ -1,0 +1,67 @@
+// k3: the command line. Results go to stdout, progress to stderr, every error is one line.
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <new>
+
+#include "base/error.h"
+#include "cli/commands.h"
+
+namespace k3::cli {
+
+std::string default_model_dir() {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path program = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+  for (const char* model : {"nano", "random-bytes"}) {
+    for (const fs::path& root : {program / "models", program / ".." / "models", fs::path(K3_SOURCE_DIR) / "models"}) {
+      const fs::path at = root / model;
+      if (fs::exists(at / "config.json", ignored)) return fs::weakly_canonical(at, ignored).string();
+    }
+  }
+  return (fs::path(K3_SOURCE_DIR) / "models" / "random-bytes").string();  // `make model` puts it there
+}
+
+}  // namespace k3::cli
+
+namespace {
+
+int fail(int code, const std::string& line) {
+  std::fputs(("k3: " + line + "\n").c_str(), stderr);
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"Kimi K3: run, inspect and plan models in the released layout"};
+  app.name("k3");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "k3 0.1.0");
+  using namespace k3::cli;
+  for (const auto add : {add_generate, add_logits, add_trace, add_tokenize, add_detokenize, add_render, add_parse,
+                         add_inspect, add_plan, add_perplexity, add_bench})
+    add(app);
+  try {
+    app.parse(argc, argv);
+    if (std::fflush(stdout) != 0) return fail(1, "stdout: cannot write");
+    return 0;
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    std::string line = error.what();
+    for (char& c : line)
+      if (c == '\n') c = ' ';
+    return fail(2, k3::printable(line, 1000));
+  } catch (const k3::InputError& error) {
+    return fail(2, error.what());
+  } catch (const k3::Error& error) {
+    return fail(1, error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(1, "memory: the system refused an allocation");
+  } catch (const std::exception& error) {
+    return fail(1, k3::printable(error.what(), 1000));
+  }
+}

@@ -1,0 +1,64 @@
+// The options that every command running a model shares, and what they become.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace k3::cli {
+
+// A progress line on stderr, shown once a job has run for two seconds, with an ETA.
+class Progress {
+ public:
+  explicit Progress(bool quiet);
+  ~Progress() { clear(); }
+  void show(const std::string& what, uint64_t done, uint64_t total, const char* unit);
+  void clear();
+
+ private:
+  bool quiet_, shown_ = false, terminal_;
+  std::string what_;
+  std::chrono::steady_clock::time_point start_, last_;
+};
+
+struct RunOptions {
+  std::string model, ram, trunk = "bf16", activations = "16", kernels, report;
+  int threads = 0;
+  int64_t chunk = 0;
+  bool exact = false, quiet = false, verbose = false, json = false;
+
+  void add(CLI::App& app);  // all of the above but --chunk and --json
+  // `--kernels=list` was answered: nothing else is to be done.
+  bool listed_kernels() const;
+  EngineOptions engine(int64_t prompt, int64_t context, int64_t batch = 1, bool all_logits = false) const;
+  std::string model_dir() const;
+};
+
+// The engine of one command, with its progress line, and the report when it ends.
+class Run {
+ public:
+  Run(const RunOptions& options, const EngineOptions& engine);
+  Engine& engine() { return *engine_; }
+  Progress& progress() { return progress_; }
+  // Engine::run with a progress line for long prompts.
+  void feed(std::span<const Engine::Feed> feeds, const Engine::Sink& sink, Observer* observer = nullptr);
+  // Writes --report and, with --verbose, the plan. Call when the work is done.
+  void finish();
+
+ private:
+  const RunOptions& options_;
+  DiskStorage disk_;
+  Progress progress_;
+  std::chrono::steady_clock::time_point start_;
+  std::optional<Engine> engine_;
+};
+
+// "1,2,3" (spaces and newlines may stand for commas). Throws InputError naming `option`.
+std::vector<int32_t> parse_ids(const std::string& text, const std::string& option);
+std::string read_file_or_stdin(const std::string& path);  // "-" is stdin
+
+}  // namespace k3::cli

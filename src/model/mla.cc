@@ -1,0 +1,153 @@
+#include "model/mla.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace k3 {
+namespace {
+
+constexpr float kLowRankEps = 1e-6f;  // q_a_layernorm, kv_a_layernorm: numerics.md 2
+constexpr int64_t kLanesPerTask = 48;
+
+// Queries in latent space, [rows, heads * (latent + rope)]: q_nope through the key half of
+// kv_b_proj, q_rope as it is.
+Rows absorb_queries(Context& ctx, const ModelConfig& c, const MlaWeights& w, const Rows& q) {
+  const int64_t heads = c.num_attention_heads, latent = c.kv_lora_rank, rope = c.qk_rope_head_dim;
+  const int64_t channels = latent + rope;
+  const Rows absorbed = ctx.scratch.rows(q.rows, heads * channels);
+  std::vector<Product> products;
+  for (int64_t h = 0; h < heads; ++h) {
+    const Rows nope = q.columns(h * c.qk_head_dim(), h * c.qk_head_dim() + c.qk_nope_head_dim);
+    products.push_back({w.k_up_of(h), prepare(ctx, nope, w.k_up.layout),
+                        absorbed.columns(h * channels, h * channels + latent)});
+  }
+  matmul(ctx, products);
+  ctx.each_row(q.rows, 32, [&](int64_t i) {
+    for (int64_t h = 0; h < heads; ++h)
+      std::memcpy(absorbed.row(i) + h * channels + latent,
+                  q.row(i) + h * c.qk_head_dim() + c.qk_nope_head_dim,
+                  static_cast<size_t>(rope) * sizeof(float));
+  });
+  return absorbed;
+}
+
+// softmax(q . latents) latents for every (row, head) lane. q: [rows, heads * channels],
+// o: [rows, heads * latent].
+void attend(Context& ctx, const ModelConfig& c, int64_t mla_layer, const std::vector<Batch::Run>& runs,
+            const Rows& q, const Rows& o) {
+  const int64_t heads = c.num_attention_heads, latent = c.kv_lora_rank;
+  const int64_t channels = latent + c.qk_rope_head_dim;
+  struct Task {
+    const Batch::Run* run;
+    int64_t begin, end;  // lanes of the run, token-major
+  };
+  std::vector<Task> tasks;
+  for (const Batch::Run& run : runs) {
+    const int64_t lanes = run.count * heads;
+    const int64_t share = round_up(ceil_div(lanes, ctx.pool.size()), 16);
+    const int64_t step = std::min(kLanesPerTask, share);
+    for (int64_t at = 0; at < lanes; at += step) tasks.push_back({&run, at, std::min(lanes, at + step)});
+  }
+  const int64_t floats = ctx.kernels.mla_scratch_floats(channels, latent);
+  float* scratch = ctx.scratch.take<float>(floats * ctx.pool.size());
+  std::atomic<int64_t> next{0};
+  ctx.pool.run([&](int thread) {
+    const float* query[kLanesPerTask];
+    float* value[kLanesPerTask];
+    int64_t visible[kLanesPerTask];
+    // Later tokens see more: the longest tasks go first.
+    for (int64_t i; (i = next.fetch_add(1)) < static_cast<int64_t>(tasks.size());) {
+      const Task& task = tasks[tasks.size() - 1 - static_cast<size_t>(i)];
+      for (int64_t lane = task.begin; lane < task.end; ++lane) {
+        const int64_t token = lane / heads, head = lane % heads, k = lane - task.begin;
+        query[k] = q.row(task.run->row + token) + head * channels;
+        value[k] = o.row(task.run->row + token) + head * latent;
+        visible[k] = task.run->position + token + 1;
+      }
+      MlaLanes lanes;
+      lanes.lanes = task.end - task.begin;
+      lanes.channels = channels;
+      lanes.latent = latent;
+      lanes.q = query;
+      lanes.out = value;
+      lanes.visible = visible;
+      lanes.pages = task.run->segment->state->pages(mla_layer);
+      lanes.scale = 1.0f / std::sqrt(static_cast<float>(c.qk_head_dim()));
+      lanes.scratch = scratch + thread * floats;
+      ctx.kernels.mla(lanes);
+    }
+  });
+}
+
+void append_latents(Context& ctx, const ModelConfig& c, const MlaWeights& w, int64_t mla_layer,
+                    const std::vector<Batch::Run>& runs, const Rows& compressed) {
+  const int64_t latent = c.kv_lora_rank;
+  for (const Batch::Run& run : runs) {
+    for (int64_t t = 0; t < run.count; ++t) {
+      const float* from = compressed.row(run.row + t);
+      float* to = run.segment->state->latent(mla_layer, run.position + t);
+      ctx.kernels.rms_norm(from, w.kv_a_norm, kLowRankEps, latent, to);
+      std::memcpy(to + latent, from + latent, static_cast<size_t>(c.qk_rope_head_dim) * sizeof(float));
+    }
+  }
+}
+
+}  // namespace
+
+void mla_attention(Context& ctx, const ModelConfig& c, const MlaWeights& w, int64_t mla_layer,
+                   const Batch& batch, int64_t begin, const Rows& x, const Rows& out) {
+  Scratch::Frame frame(ctx.scratch);
+  const int64_t n = x.rows, heads = c.num_attention_heads, latent = c.kv_lora_rank;
+  const std::vector<Batch::Run> runs = batch.runs(begin, begin + n);
+  const Rows q = ctx.scratch.rows(n, heads * c.qk_head_dim());
+  const Rows compressed = ctx.scratch.rows(n, latent + c.qk_rope_head_dim);
+  const Rows gate = ctx.scratch.rows(n, heads * c.v_head_dim);
+  const Operand in = prepare(ctx, x, w.o_proj.layout);
+  std::vector<Product> first = {{w.kv_a_proj, in, compressed}};
+  if (c.mla_use_output_gate) first.push_back({w.g_proj, in, gate});
+  if (c.q_lora_rank == 0) {
+    first.push_back({w.q_proj, in, q});
+    matmul(ctx, first);
+  } else {
+    const Rows low = ctx.scratch.rows(n, c.q_lora_rank);
+    first.push_back({w.q_a_proj, in, low});
+    matmul(ctx, first);
+    rms_norm(ctx, low, w.q_a_norm, kLowRankEps, low);
+    matmul(ctx, {{w.q_b_proj, prepare(ctx, low, w.q_b_proj.layout), q}});
+  }
+  append_latents(ctx, c, w, mla_layer, runs, compressed);
+
+  const Rows absorbed = absorb_queries(ctx, c, w, q);
+  const Rows o_latent = ctx.scratch.rows(n, heads * latent);
+  attend(ctx, c, mla_layer, runs, absorbed, o_latent);
+
+  const Rows o = ctx.scratch.rows(n, heads * c.v_head_dim);
+  std::vector<Product> values;
+  for (int64_t h = 0; h < heads; ++h) {
+    const Rows part = o_latent.columns(h * latent, (h + 1) * latent);
+    values.push_back({w.v_up_of(h), prepare(ctx, part, w.v_up.layout),
+                      o.columns(h * c.v_head_dim, (h + 1) * c.v_head_dim)});
+  }
+  matmul(ctx, values);
+  if (c.mla_use_output_gate)
+    ctx.each_row(n, 16, [&](int64_t i) {
+      ctx.kernels.mul_sigmoid(o.row(i), gate.row(i), o.cols, o.row(i));
+    });
+  matmul(ctx, {{w.o_proj, prepare(ctx, o, w.o_proj.layout), out}});
+}
+
+int64_t mla_scratch_bytes(const ModelConfig& c, int64_t rows, int threads) {
+  const int64_t heads = c.num_attention_heads, latent = c.kv_lora_rank;
+  const int64_t channels = latent + c.qk_rope_head_dim, values = heads * c.v_head_dim;
+  int64_t attention = 0;
+  for (const Isa isa : isas())
+    attention = std::max(attention, kernels(isa).mla_scratch_floats(channels, latent));
+  return Scratch::rows_cost(rows, heads * c.qk_head_dim()) + Scratch::rows_cost(rows, channels) +
+         2 * Scratch::rows_cost(rows, values) + prepare_cost(rows, c.hidden_size) +
+         Scratch::rows_cost(rows, c.q_lora_rank) + prepare_cost(rows, c.q_lora_rank) +
+         Scratch::rows_cost(rows, heads * channels) + heads * prepare_cost(rows, c.qk_nope_head_dim) +
+         Scratch::rows_cost(rows, heads * latent) + heads * prepare_cost(rows, latent) +
+         Scratch::cost<float>(attention * threads) + prepare_cost(rows, values);
+}
+
+}  // namespace k3

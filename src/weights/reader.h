@@ -1,0 +1,107 @@
+// Threads that read weights while others compute.
+//
+//   Reader reader(account, 4, 4 << 20);
+//   Completion done;
+//   reader.submit(Reader::kExperts, done, [&](Reader::Lane& lane) {
+//     lane.read(file, offset, destination);        // direct, retried, counted
+//   });
+//   done.wait();                                   // rethrows what a job threw
+//
+// Jobs of the same priority run in the order they were submitted; experts go before trunk. Each
+// thread has one staging buffer of `staging_bytes` (plus alignment), for bytes that are repacked on
+// their way. A read that fails with WorkError is tried again twice, with a pause, before it counts
+// as failed. Ownership: the Reader owns its threads and staging (tag "staging"); a Completion must
+// outlive its jobs, and its destructor waits for them. Thread rule: submit from any thread.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/memory.h"
+#include "base/storage.h"
+
+namespace k3 {
+
+class Completion {
+ public:
+  Completion() = default;
+  ~Completion();
+  Completion(const Completion&) = delete;
+  Completion& operator=(const Completion&) = delete;
+
+  bool done() const { return pending_.load(std::memory_order_acquire) == 0; }
+  void wait();  // until no job is pending; throws the first job's failure, once
+
+ private:
+  friend class Reader;
+  void begin();
+  void end(std::exception_ptr error);
+
+  std::atomic<int64_t> pending_{0};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::exception_ptr error_;
+};
+
+class Reader {
+ public:
+  enum Priority { kExperts, kTrunk };
+
+  Reader(MemoryAccount& account, int threads, size_t staging_bytes);
+  ~Reader();
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+
+  // What a job works with, on its thread.
+  class Lane {
+   public:
+    // Reads into the staging buffer (length <= staging_bytes) and returns the bytes.
+    std::span<const std::byte> stage(const File& file, uint64_t offset, size_t length);
+    // Reads straight into `out` as File::read_direct does; returns where the byte at offset lies.
+    size_t read(const File& file, uint64_t offset, size_t length, std::span<std::byte> out);
+    std::span<std::byte> work_space() const { return work_; }  // staging_bytes more, for repacking
+
+   private:
+    friend class Reader;
+    Reader* reader_ = nullptr;
+    std::span<std::byte> staging_, work_;
+  };
+
+  void submit(Priority priority, Completion& completion, std::function<void(Lane&)> job);
+
+  size_t staging_bytes() const { return staging_bytes_; }
+  uint64_t bytes_read() const { return bytes_read_.load(); }  // asked for, not counting alignment
+  uint64_t retries() const { return retries_.load(); }
+  const char* io_mode() const { return buffered_.load() ? "buffered" : "direct"; }
+
+  // What a Reader of this shape takes from the account.
+  static uint64_t memory_bytes(int threads, size_t staging_bytes);
+
+ private:
+  struct Job {
+    Completion* completion;
+    std::function<void(Lane&)> run;
+  };
+  void serve(int index);
+
+  const size_t staging_bytes_;
+  Buffer staging_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<Job> queues_[2];
+  bool stop_ = false;
+  std::atomic<uint64_t> bytes_read_{0}, retries_{0};
+  std::atomic<bool> buffered_{false};
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace k3

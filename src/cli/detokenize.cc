@@ -17,7 +17,8 @@ struct DetokenizeOptions {
 
 void add_detokenize(CLI::App& app) {
   auto options = std::make_shared<DetokenizeOptions>();
-  CLI::App* command = app.add_subcommand("detokenize", "Turn token ids into the bytes they stand for");
+  CLI::App* command =
+      app.add_subcommand("detokenize", "Turn token ids into the bytes they stand for");
   options->folder.add_options(command);
   CLI::Option* ids =
       command->add_option("ids", options->ids, "ids separated by commas (default: stdin)");

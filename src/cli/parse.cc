@@ -20,11 +20,11 @@ struct ParseOptions {
 void parse_reply(const ParseOptions& options) {
   const Tokenizer tokenizer = Tokenizer::load(DiskStorage(), options.folder.path());
   const std::vector<int32_t> ids = parse_ids(options.ids, "--ids");
-  ReplyParser parser(tokenizer, {.open_channel = options.open_channel == "think"
-                                                     ? OpenChannel::kThink
-                                                     : OpenChannel::kResponse,
-                                 .tools_callable = options.tools_declared == "yes",
-                                 .make_call_id = {}});
+  ReplyParser parser(tokenizer,
+                     {.open_channel = options.open_channel == "think" ? OpenChannel::kThink
+                                                                      : OpenChannel::kResponse,
+                      .tools_callable = options.tools_declared == "yes",
+                      .make_call_id = {}});
   const size_t step = options.split > 0 ? options.split : std::max<size_t>(1, ids.size());
   for (size_t at = 0; at < ids.size(); at += std::min(step, ids.size() - at)) {
     std::vector<ReplyDelta> deltas;

@@ -18,7 +18,8 @@ struct RenderOptions {
 
 void add_render(CLI::App& app) {
   auto options = std::make_shared<RenderOptions>();
-  CLI::App* command = app.add_subcommand("render", "Turn a chat request (JSON on stdin) into a prompt");
+  CLI::App* command =
+      app.add_subcommand("render", "Turn a chat request (JSON on stdin) into a prompt");
   options->folder.add_options(command);
   command->add_flag("--ids", options->ids, "print token ids instead of text");
   command->add_flag("--expand", options->expand,

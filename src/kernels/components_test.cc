@@ -251,7 +251,7 @@ TEST_P(Components, Mxfp4) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Isas, Components, ::testing::ValuesIn(isas()),
-                         [](const auto& info) { return name(info.param); });
+                         [](const auto& target) { return name(target.param); });
 
 }  // namespace
 }  // namespace k3

@@ -87,11 +87,16 @@ void run_head(const Context& ctx, const ModelConfig& c, const KdaWeights& w, int
 
 }  // namespace
 
-void kda_attention(Context& ctx, const ModelConfig& c, const KdaWeights& w, int64_t kda_layer,
+void kda_attention(Context& ctx, const ModelConfig& c, const KdaWeights& w, int layer, int64_t kda_layer,
                    const Batch& batch, int64_t begin, const Rows& x, const Rows& out) {
   Scratch::Frame frame(ctx.scratch);
   const int64_t n = x.rows, width = c.kda_width();
   const Projections p = project(ctx, c, w, x);
+  if (ctx.observer) {  // whose last rows are the convolutions' state
+    ctx.observe("conv_q", layer, begin, p.q);
+    ctx.observe("conv_k", layer, begin, p.k);
+    ctx.observe("conv_v", layer, begin, p.v);
+  }
   ctx.each_row(n, 64, [&](int64_t i) {
     ctx.kernels.sigmoid(p.beta.row(i), c.kda_num_heads, p.beta.row(i));
   });

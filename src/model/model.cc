@@ -65,10 +65,10 @@ void Model::embed(Context& ctx, const Batch& batch, const Rows& out) {
   }
 }
 
-void attention(Context& ctx, const ModelConfig& c, const AttentionWeights& w, int64_t kind_index,
+void attention(Context& ctx, const ModelConfig& c, const AttentionWeights& w, int layer, int64_t kind_index,
                const Batch& batch, int64_t begin, const Rows& x, const Rows& out) {
   if (w.kind == AttentionKind::kKda)
-    kda_attention(ctx, c, w.kda, kind_index, batch, begin, x, out);
+    kda_attention(ctx, c, w.kda, layer, kind_index, batch, begin, x, out);
   else
     mla_attention(ctx, c, w.mla, kind_index, batch, begin, x, out);
 }
@@ -91,7 +91,7 @@ void Model::decoder_layer(Context& ctx, int64_t layer, Residuals& residuals, con
       residuals.mix(ctx, w.mix, begin, end, in);
       rms_norm(ctx, in, w.input_norm, config_.rms_norm_eps, in);
       ctx.observe("attn_in", number, begin, in);
-      attention(ctx, config_, w, kind_index_[static_cast<size_t>(layer)], batch, begin, in, out);
+      attention(ctx, config_, w, number, kind_index_[static_cast<size_t>(layer)], batch, begin, in, out);
       ctx.observe("attn_out", number, begin, out);
       residuals.add(ctx, begin, out);
     });

@@ -71,7 +71,7 @@ class Model {
 
 // The two sublayers of a decoder layer, alone (the oracle tests feed them stored inputs).
 // x, out: rows [begin, begin + x.rows) of the batch, already normed.
-void attention(Context& ctx, const ModelConfig& config, const AttentionWeights& w, int64_t kind_index,
+void attention(Context& ctx, const ModelConfig& config, const AttentionWeights& w, int layer, int64_t kind_index,
                const Batch& batch, int64_t begin, const Rows& x, const Rows& out);
 
 }  // namespace k3

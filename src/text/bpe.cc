@@ -16,8 +16,7 @@ uint32_t rank_of(const Vocabulary& vocabulary, std::string_view piece, size_t be
   return static_cast<uint32_t>(vocabulary.find(piece.substr(begin, end - begin)));
 }
 
-void append_token(const Vocabulary& vocabulary, std::string_view bytes,
-                  std::vector<int32_t>* ids) {
+void append_token(const Vocabulary& vocabulary, std::string_view bytes, std::vector<int32_t>* ids) {
   ids->push_back(bytes.size() == 1 ? vocabulary.byte_id(static_cast<unsigned char>(bytes[0]))
                                    : vocabulary.find(bytes));
 }

@@ -62,7 +62,8 @@ using Attributes = std::vector<std::pair<const char*, std::string>>;
 
 class Renderer {
  public:
-  Renderer(const Json& request, const ChatOptions& options) : request_(request), options_(options) {}
+  Renderer(const Json& request, const ChatOptions& options)
+      : request_(request), options_(options) {}
 
   ChatPrompt render();
 
@@ -378,8 +379,8 @@ std::string Renderer::image_bytes(const std::string& url, const std::string& pat
   const size_t comma = view.find(',');
   const std::string_view head = view.substr(0, comma);
   std::string bytes;
-  const bool encoded = head.size() >= kEncoding.size() &&
-                       head.substr(head.size() - kEncoding.size()) == kEncoding;
+  const bool encoded =
+      head.size() >= kEncoding.size() && head.substr(head.size() - kEncoding.size()) == kEncoding;
   if (comma == std::string_view::npos || !encoded)
     refuse(path, "data:TYPE;base64,DATA", "'" + printable(view, 60) + "'");
   if (!base64_decode(view.substr(comma + 1), Base64::kLenient, &bytes))

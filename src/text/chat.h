@@ -54,7 +54,7 @@ struct ChatPrompt {
   std::vector<ChatMedia> media;  // in the order of the rendered prompt
   OpenChannel open_channel = OpenChannel::kThink;
   bool thinking = true;
-  std::string effort;  // "low", "high", "max"; empty with thinking off
+  std::string effort;      // "low", "high", "max"; empty with thinking off
   bool continued = false;  // the reply goes on with the last message of the request
 
   // Every tool declared anywhere in the request, as sent. A named choice is enforced while

@@ -51,7 +51,8 @@ ImageSize gif(const Header& header) { return {header.little16(6), header.little1
 ImageSize bmp(const Header& header) {
   const uint32_t length = header.little32(14);
   if (length == 12) return {header.little16(18), header.little16(20)};
-  if (length < 16) header.fail("a BMP header of 12 or at least 16 bytes", fmt::format("{}", length));
+  if (length < 16)
+    header.fail("a BMP header of 12 or at least 16 bytes", fmt::format("{}", length));
   const int64_t height = static_cast<int32_t>(header.little32(22));
   // A negative height means that the rows run from the top.
   return {static_cast<int32_t>(header.little32(18)), height < 0 ? -height : height};
@@ -88,8 +89,8 @@ ImageSize jpeg(const Header& header) {
     const bool alone = marker <= 0x01 || (marker >= 0xd0 && marker <= 0xd8);
     if (alone) continue;
     if (marker == 0xd9 || marker == 0xda) break;  // the end, or picture data, before any frame
-    const bool frame = marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 &&
-                       marker != 0xcc;
+    const bool frame =
+        marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
     if (frame) return {header.big16(at + 5), header.big16(at + 3)};
     const uint32_t length = header.big16(at);
     if (length < 2) header.fail("JPEG segments of at least 2 bytes", fmt::format("{}", length));

@@ -47,8 +47,8 @@ class Reader {
   }
 
   void skip_space() {
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\n' ||
-                                  text_[at_] == '\r'))
+    while (at_ < text_.size() &&
+           (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\n' || text_[at_] == '\r'))
       ++at_;
   }
 
@@ -428,7 +428,8 @@ std::string python_float(double value) {
   if (value == -std::numeric_limits<double>::infinity()) return "-Infinity";
   // Take the shortest digits and their exponent apart, then lay them out.
   char buffer[40];
-  const auto end = std::to_chars(buffer, buffer + sizeof(buffer), value, std::chars_format::scientific);
+  const auto end =
+      std::to_chars(buffer, buffer + sizeof(buffer), value, std::chars_format::scientific);
   const std::string_view shortest(buffer, static_cast<size_t>(end.ptr - buffer));
   const size_t e = shortest.find('e');
   int exponent = 0;

@@ -159,9 +159,9 @@ class SlowPattern {
 
 TEST(Pretokenizer, AgreesWithABacktrackingReading) {
   const std::vector<std::string> units = {
-      "a", "b", "A", "B", "ǅ", "ʰ", "한", "\u0301", "中", "々", "〇", "⺀", "1", "２", "½", " ",
-      "  ", "\t", "\n", "\r", "\u3000", "!", "/", "'", "'s", "'LL", "ſ", "😀", "\x1c",
-      "\U00016FF0", "\U00016FE2", "\u00a0"};
+      "a",  "b", "A",  "B",   "ǅ", "ʰ",  "한",   "\u0301",     "中",         "々",     "〇",
+      "⺀", "1", "２", "½",   " ", "  ", "\t",   "\n",         "\r",         "\u3000", "!",
+      "/",  "'", "'s", "'LL", "ſ", "😀",  "\x1c", "\U00016FF0", "\U00016FE2", "\u00a0"};
   test::Random random(4);
   for (int i = 0; i < 100000; ++i) {
     std::string text;

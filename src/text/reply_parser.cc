@@ -1,6 +1,7 @@
 #include "text/reply_parser.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <random>
 
@@ -36,9 +37,25 @@ bool known_tag(std::string_view name) {
   return std::find(std::begin(kTags), std::end(kTags), name) != std::end(kTags);
 }
 
-void replace_all(std::string* text, std::string_view from, std::string_view to) {
-  for (size_t at = 0; (at = text->find(from, at)) != std::string::npos; at += to.size())
-    text->replace(at, from.size(), to);
+// `&quot;` and then `&amp;`, the reverse of how attributes are written.
+std::string unescape(std::string_view value) {
+  std::string out;
+  while (!value.empty()) {
+    const size_t plain = std::min(value.find('&'), value.size());
+    out += value.substr(0, plain);
+    value.remove_prefix(plain);
+    if (value.substr(0, 6) == "&quot;") {
+      out += '"';
+      value.remove_prefix(6);
+    } else if (value.substr(0, 5) == "&amp;") {
+      out += '&';
+      value.remove_prefix(5);
+    } else if (!value.empty()) {
+      out += '&';
+      value.remove_prefix(1);
+    }
+  }
+  return out;
 }
 
 // The value of `key="value"` in a header; nothing if it is not there. A lost closing quote is
@@ -56,12 +73,9 @@ std::optional<std::string> attribute(std::string_view header, std::string_view k
     const std::string_view name = header.substr(0, equals);
     header.remove_prefix(equals + 2);
     const size_t quote = std::min(header.find('"'), header.size());
-    std::string value(header.substr(0, quote));
+    const std::string_view value = header.substr(0, quote);
     header.remove_prefix(std::min(quote + 1, header.size()));
-    if (name != key) continue;
-    replace_all(&value, "&quot;", "\"");
-    replace_all(&value, "&amp;", "&");
-    return value;
+    if (name == key) return unescape(value);
   }
   return std::nullopt;
 }
@@ -251,8 +265,11 @@ void ReplyParser::open_call(const std::string& header) {
   call_arguments_ = 0;
   if (!call_kept_) return;
   reply_.calls.push_back({options_.make_call_id(), name, {}});
-  deltas_->push_back({ReplyDelta::Kind::kCallStart, {}, static_cast<int>(reply_.calls.size()) - 1,
-                      reply_.calls.back().id, name});
+  deltas_->push_back({ReplyDelta::Kind::kCallStart,
+                      {},
+                      static_cast<int>(reply_.calls.size()) - 1,
+                      reply_.calls.back().id,
+                      name});
 }
 
 void ReplyParser::close_call() {

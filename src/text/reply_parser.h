@@ -118,8 +118,8 @@ class ReplyParser {
   Utf8Stream utf8_;
 
   bool call_open_ = false;
-  bool call_kept_ = false;       // it has a name and calls may be returned
-  bool call_is_json_ = false;    // its arguments are one json element
+  bool call_kept_ = false;     // it has a name and calls may be returned
+  bool call_is_json_ = false;  // its arguments are one json element
   size_t call_arguments_ = 0;
   Element element_ = Element::kNone;
   std::string element_key_, element_text_;

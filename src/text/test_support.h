@@ -51,9 +51,9 @@ inline const Tokenizer* released_tokenizer() {
   return tokenizer.get();
 }
 
-#define K3_NEEDS_RELEASED_TOKENIZER(name)                                              \
-  const Tokenizer* name##_pointer = test::released_tokenizer();                        \
-  if (!name##_pointer)                                                                 \
+#define K3_NEEDS_RELEASED_TOKENIZER(name)                                             \
+  const Tokenizer* name##_pointer = test::released_tokenizer();                       \
+  if (!name##_pointer)                                                                \
     GTEST_SKIP() << "needs Moonshot's tiktoken.model in " << test::released_folder(); \
   const Tokenizer& name = *name##_pointer
 
@@ -69,18 +69,17 @@ inline std::string small_vocabulary(const std::vector<std::string>& merges) {
 }
 
 inline const std::vector<std::string>& small_merges() {
-  static const std::vector<std::string> merges = {"th", "the", "in", " t", "en", "\xe4\xb8",
-                                                  "\xe4\xb8\xad", "ab", "bc", "aa", "aaaa"};
+  static const std::vector<std::string> merges = {
+      "th", "the", "in", " t", "en", "\xe4\xb8", "\xe4\xb8\xad", "ab", "bc", "aa", "aaaa"};
   return merges;
 }
 
 // Names at 267 + {3, 0, 7, 1, 2, 9, 4, 5, 6, 8}: an order no released model has.
 inline std::string small_config() {
   const std::vector<std::pair<int, std::string>> names = {
-      {3, "<|open|>"},        {0, "<|close|>"},       {7, "<|sep|>"},
-      {1, "<|end_of_msg|>"},  {2, "[EOS]"},           {9, "[BOS]"},
-      {4, "<|media_begin|>"}, {5, "<|media_content|>"}, {6, "<|media_pad|>"},
-      {8, "<|media_end|>"}};
+      {3, "<|open|>"},      {0, "<|close|>"},    {7, "<|sep|>"},         {1, "<|end_of_msg|>"},
+      {2, "[EOS]"},         {9, "[BOS]"},        {4, "<|media_begin|>"}, {5, "<|media_content|>"},
+      {6, "<|media_pad|>"}, {8, "<|media_end|>"}};
   nlohmann::json config;
   for (const auto& [offset, name] : names)
     config["added_tokens_decoder"][std::to_string(267 + offset)] = {
@@ -136,8 +135,7 @@ inline std::string sha256(std::string message) {
   std::array<uint32_t, 64> k;
   for (size_t i = 0; i < 64; ++i) k[i] = fraction(std::cbrt(static_cast<long double>(primes[i])));
   std::array<uint32_t, 8> hash;
-  for (size_t i = 0; i < 8; ++i)
-    hash[i] = fraction(std::sqrt(static_cast<long double>(primes[i])));
+  for (size_t i = 0; i < 8; ++i) hash[i] = fraction(std::sqrt(static_cast<long double>(primes[i])));
   const uint64_t bits = message.size() * 8;
   message += '\x80';
   while (message.size() % 64 != 56) message += '\0';
@@ -157,8 +155,8 @@ inline std::string sha256(std::string message) {
     for (size_t i = 0; i < 64; ++i) {
       const uint32_t t1 = h + (std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25)) +
                           ((e & f) ^ (~e & g)) + k[i] + w[i];
-      const uint32_t t2 = (std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22)) +
-                          ((a & b) ^ (a & c) ^ (b & c));
+      const uint32_t t2 =
+          (std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
       h = g, g = f, f = e, e = d + t1, d = c, c = b, b = a, a = t1 + t2;
     }
     const std::array<uint32_t, 8> round = {a, b, c, d, e, f, g, h};

@@ -38,8 +38,7 @@ Tokenizer Tokenizer::load(const Storage& storage, const std::string& folder) {
   const std::string vocabulary_file = folder + "/tiktoken.model";
   const std::string config_file = folder + "/tokenizer_config.json";
   Tokenizer tokenizer;
-  tokenizer.vocabulary_ =
-      Vocabulary::parse(read_text(storage, vocabulary_file), vocabulary_file);
+  tokenizer.vocabulary_ = Vocabulary::parse(read_text(storage, vocabulary_file), vocabulary_file);
   tokenizer.read_config(read_text(storage, config_file, uint64_t{64} << 20), config_file);
   return tokenizer;
 }
@@ -99,9 +98,9 @@ void Tokenizer::index_names(const std::string& file) {
   for (size_t i = 0; i < by_name_.size(); ++i) {
     const std::string& name = by_name_[i].first;
     if (i > 0 && name == by_name_[i - 1].first)
-      throw InputError(file, "added_tokens_decoder", "every name once",
-                       fmt::format("'{}' for {} and {}", name, by_name_[i - 1].second,
-                                   by_name_[i].second));
+      throw InputError(
+          file, "added_tokens_decoder", "every name once",
+          fmt::format("'{}' for {} and {}", name, by_name_[i - 1].second, by_name_[i].second));
     if (first_bytes_.find(name[0]) == std::string::npos) first_bytes_ += name[0];
   }
 }

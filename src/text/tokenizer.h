@@ -89,7 +89,7 @@ class Tokenizer {
   void append_with_specials(std::string_view text, std::vector<int32_t>* ids) const;
 
   Vocabulary vocabulary_;
-  std::vector<Special> specials_;  // by id - first_special()
+  std::vector<Special> specials_;                         // by id - first_special()
   std::vector<std::pair<std::string, int32_t>> by_name_;  // sorted
   std::string first_bytes_;                               // those that a special name starts with
   std::map<std::string, int32_t, std::less<>> roles_;

@@ -99,15 +99,22 @@ TEST(Tokenizer, NamesEverySpecialId) {
   K3_NEEDS_RELEASED_TOKENIZER(tokenizer);
   ASSERT_EQ(tokenizer.size(), 163840);
   ASSERT_EQ(tokenizer.first_special(), 163584);
-  const std::map<int, std::string> named = {
-      {163584, "[BOS]"},           {163585, "[EOS]"},
-      {163586, "<|end_of_msg|>"},  {163587, "<|open|>"},
-      {163588, "<|close|>"},       {163589, "<|sep|>"},
-      {163590, "[start_header_id]"}, {163591, "[end_header_id]"},
-      {163593, "[EOT]"},           {163602, "<|media_begin|>"},
-      {163603, "<|media_content|>"}, {163604, "<|media_end|>"},
-      {163605, "<|media_pad|>"},   {163649, "<osagent_mode>"},
-      {163838, "[UNK]"},           {163839, "[PAD]"}};
+  const std::map<int, std::string> named = {{163584, "[BOS]"},
+                                            {163585, "[EOS]"},
+                                            {163586, "<|end_of_msg|>"},
+                                            {163587, "<|open|>"},
+                                            {163588, "<|close|>"},
+                                            {163589, "<|sep|>"},
+                                            {163590, "[start_header_id]"},
+                                            {163591, "[end_header_id]"},
+                                            {163593, "[EOT]"},
+                                            {163602, "<|media_begin|>"},
+                                            {163603, "<|media_content|>"},
+                                            {163604, "<|media_end|>"},
+                                            {163605, "<|media_pad|>"},
+                                            {163649, "<osagent_mode>"},
+                                            {163838, "[UNK]"},
+                                            {163839, "[PAD]"}};
   for (int id = 163584; id < 163840; ++id) {
     const auto found = named.find(id);
     const std::string name =
@@ -115,8 +122,7 @@ TEST(Tokenizer, NamesEverySpecialId) {
     EXPECT_EQ(tokenizer.bytes(id), name);
     EXPECT_EQ(tokenizer.special(name), id);
     EXPECT_EQ(tokenizer.encode(name, SpecialText::kParse), Ids{id});
-    EXPECT_EQ(tokenizer.flagged_special(id),
-              found != named.end() && (id < 163587 || id > 163589));
+    EXPECT_EQ(tokenizer.flagged_special(id), found != named.end() && (id < 163587 || id > 163589));
   }
   EXPECT_EQ(tokenizer.flagged_specials().size(), 13u);
   EXPECT_EQ(tokenizer.special("<|reserved_token_0|>"), std::nullopt);
@@ -152,10 +158,13 @@ TEST(Tokenizer, LoadsFast) {
 TEST(Tokenizer, StaysFastOnFourMegabytesOfOneClass) {
   K3_NEEDS_RELEASED_TOKENIZER(tokenizer);
   const std::vector<std::pair<const char*, std::string>> classes = {
-      {"lower", "a"},      {"upper", "A"},   {"space", " "},      {"newline", "\n"},
-      {"digit", "7"},      {"punct", "!"},   {"han", "中"},       {"kana", "あ"},
-      {"emoji", "😀"},     {"mark", "\u0301"}, {"angle", "<"},    {"mixed", "aB"},
-      {"modifier", "ʰA"},  {"rare", "\U0001F9FF\U000118A0"}};
+      {"lower", "a"},     {"upper", "A"},
+      {"space", " "},     {"newline", "\n"},
+      {"digit", "7"},     {"punct", "!"},
+      {"han", "中"},      {"kana", "あ"},
+      {"emoji", "😀"},     {"mark", "\u0301"},
+      {"angle", "<"},     {"mixed", "aB"},
+      {"modifier", "ʰA"}, {"rare", "\U0001F9FF\U000118A0"}};
   for (const auto& [name, unit] : classes) {
     std::string text;
     while (text.size() < (size_t{4} << 20)) text += unit;
@@ -170,9 +179,11 @@ TEST(Tokenizer, StaysFastOnFourMegabytesOfOneClass) {
 
 std::string random_text(test::Random& random, size_t length) {
   static const std::vector<std::string> units = {
-      "a",  "B",  "the", " ",  "  ", "\n", "\r\n", "\t", "1",  "42", "〇", "中", "文",   "々",
-      "⺀", "é", "\u0301", "ſ", "'s", "'",  "!",    "/",  "한", "😀", "<|open|>", "[BOS]", "\x1c",
-      "\u3000", "０", "ǅ", "ʰ", "\x80", "\xe4\xb8", "\xf0\x9f", std::string(1, '\0')};
+      "a",  "B",  "the",    " ",        "  ",       "\n",       "\r\n",
+      "\t", "1",  "42",     "〇",       "中",       "文",       "々",
+      "⺀", "é",  "\u0301", "ſ",        "'s",       "'",        "!",
+      "/",  "한", "😀",      "<|open|>", "[BOS]",    "\x1c",     "\u3000",
+      "０", "ǅ",  "ʰ",      "\x80",     "\xe4\xb8", "\xf0\x9f", std::string(1, '\0')};
   std::string text;
   for (size_t i = 0; i < length; ++i) text += units[random.below(units.size())];
   return text;
@@ -186,7 +197,8 @@ TEST(Tokenizer, RoundTripsRandomText) {
     const std::string text = random_text(random, random.below(60));
     for (const Tokenizer* tokenizer : {&small, released}) {
       if (!tokenizer) continue;
-      const Ids plain = tokenizer->encode(text), parsed = tokenizer->encode(text, SpecialText::kParse);
+      const Ids plain = tokenizer->encode(text),
+                parsed = tokenizer->encode(text, SpecialText::kParse);
       EXPECT_EQ(tokenizer->decode_bytes(plain), utf8_repair(text));
       EXPECT_EQ(tokenizer->decode_bytes(parsed), utf8_repair(text));
       for (const int32_t id : plain) EXPECT_LT(id, tokenizer->first_special());
@@ -231,10 +243,10 @@ Ids merge_naively(const Vocabulary& vocabulary, const std::string& piece) {
 }
 
 TEST(Bpe, BothWaysMergeLikeThePlainOne) {
-  const Vocabulary vocabulary = Vocabulary::parse(
-      test::small_vocabulary({"ab", "ba", "aa", "aba", "bab", "aab", "abab", "bb", "aaaa", "abba",
-                              "abc", "cc", "ccc", "bccc"}),
-      "test");
+  const Vocabulary vocabulary =
+      Vocabulary::parse(test::small_vocabulary({"ab", "ba", "aa", "aba", "bab", "aab", "abab", "bb",
+                                                "aaaa", "abba", "abc", "cc", "ccc", "bccc"}),
+                        "test");
   test::Random random(3);
   for (int i = 0; i < 3000; ++i) {
     std::string piece;
@@ -307,11 +319,13 @@ TEST(Tokenizer, RefusesWrongFiles) {
       {good + "aGl= 267\n", "line 268"},  // unused bits that are not zero
       {good + hi + " 99999999999\n", "line 268"},
       {good + hi + " 268\n", "line 268: expected ranks 0 to 267 without a gap, found rank 268"},
-      {good + hi + " 5\n", "line 268: expected every rank once, found rank 5 again, first on line 6"},
+      {good + hi + " 5\n",
+       "line 268: expected every rank once, found rank 5 again, first on line 6"},
       {good + base64_encode("the") + " 267\n",
        "line 268: expected every token once, found the token of line 258 again"},
       {no_byte, "line 266: expected ranks 0 to 265"},
-      {hi + " 0\n" + no_byte, "single bytes: expected a token for each of the 256, found none for byte 0x00"},
+      {hi + " 0\n" + no_byte,
+       "single bytes: expected a token for each of the 256, found none for byte 0x00"},
   };
   for (const auto& [text, expected] : vocabularies) {
     MemoryStorage storage;
@@ -328,7 +342,8 @@ TEST(Tokenizer, RefusesWrongFiles) {
       {R"({"added_tokens_decoder":{"x":{"content":"a"}}})", "found 'x'"},
       {R"({"added_tokens_decoder":{"5":{"content":"a"}}})", "ids from 267"},
       {R"({"added_tokens_decoder":{"99999999":{"content":"a"}}})", "found '99999999'"},
-      {R"({"added_tokens_decoder":{"267":{}}})", "added_tokens_decoder.267.content: expected a name"},
+      {R"({"added_tokens_decoder":{"267":{}}})",
+       "added_tokens_decoder.267.content: expected a name"},
       {R"({"added_tokens_decoder":{"267":{"content":""}}})", "expected a name"},
       {R"({"added_tokens_decoder":{"267":7}})", "expected a name"},
       {R"({"added_tokens_decoder":{"267":{"content":"a","special":1}}})", "expected true or false"},

@@ -69,8 +69,8 @@ std::vector<Vocabulary::Line> Vocabulary::read_lines(std::string_view text,
     if (!good)
       throw InputError(file, line_name(lines.size()), "base64 of a token, a space and its rank",
                        fmt::format("'{}'", line.substr(0, 100)));
-    lines.push_back({static_cast<uint32_t>(bytes_.size()), static_cast<uint32_t>(token.size()),
-                     rank});
+    lines.push_back(
+        {static_cast<uint32_t>(bytes_.size()), static_cast<uint32_t>(token.size()), rank});
     bytes_ += token;
   }
   if (lines.empty()) throw InputError(file, "line 1", "a token and its rank", "an empty file");
@@ -87,9 +87,9 @@ void Vocabulary::order_by_rank(const std::vector<Line>& lines, const std::string
                        fmt::format("ranks 0 to {} without a gap", lines.size() - 1),
                        fmt::format("rank {}", rank));
     if (line_of_rank[rank] != kNone)
-      throw InputError(file, line_name(i), "every rank once",
-                       fmt::format("rank {} again, first on line {}", rank,
-                                   line_of_rank[rank] + 1));
+      throw InputError(
+          file, line_name(i), "every rank once",
+          fmt::format("rank {} again, first on line {}", rank, line_of_rank[rank] + 1));
     line_of_rank[rank] = i;
   }
   std::string ordered;
@@ -116,8 +116,7 @@ void Vocabulary::index_tokens(const std::vector<uint32_t>& line_of_rank, const s
     for (; slots_[slot] != kNotAToken; slot = (slot + 1) & mask)
       if (bytes(slots_[slot]) == token)
         throw InputError(file, line_name(line_of_rank[id]), "every token once",
-                         fmt::format("the token of line {} again",
-                                     line_of_rank[slots_[slot]] + 1));
+                         fmt::format("the token of line {} again", line_of_rank[slots_[slot]] + 1));
     slots_[slot] = id;
     const auto byte = [&](size_t i) { return static_cast<unsigned char>(token[i]); };
     if (token.size() == 1) byte_ids_[byte(0)] = id;

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <set>
+#include <tuple>
 
 #include "weights/snapshot_test_support.h"
 
@@ -163,7 +165,8 @@ TEST(Config, FlatK3AndNullsAndDefaults) {
 // Which fields the reader reads: those it refuses when they hold a value of no sensible type.
 std::set<std::string> fields_read(const Json& good) {
   std::set<std::string> read;
-  for (const auto& [pointer, unused] : good.flatten().items()) {
+  const Json flat = good.flatten();
+  for (const auto& [pointer, unused] : flat.items()) {
     for (std::string at = pointer; !at.empty(); at = at.substr(0, at.rfind('/'))) {
       Json bad = good;
       bad[Json::json_pointer(at)] = Json::array({Json::object({{"k", "abc"}})});
@@ -353,7 +356,8 @@ TEST(Config, DamagedConfigsNeverCrash) {
   const std::string text = fixture_config("tiny-text").dump();
   const Json good = Json::parse(text);
   std::vector<std::string> leaves;
-  for (const auto& [pointer, unused] : good.flatten().items()) leaves.push_back(pointer);
+  const Json flat = good.flatten();
+  for (const auto& [pointer, unused] : flat.items()) leaves.push_back(pointer);
   std::mt19937 rng(7);
   const Json values[] = {0,    -1,   1,    2.5, 1e308, int64_t{1} << 40, uint64_t{1} << 63, "x", "",
                          true, nullptr, Json::array(), Json::object(), Json::array({1, 1})};

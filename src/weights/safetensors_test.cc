@@ -20,7 +20,7 @@ std::string open_error(const std::string& content) {
   MemoryStorage storage;
   storage.put("x.safetensors", content);
   const std::string error = error_of([&] { SafetensorsFile::open(storage, "x.safetensors"); });
-  if (!error.empty()) EXPECT_EQ(error.find("x.safetensors: "), 0u) << error;
+  EXPECT_TRUE(error.empty() || error.starts_with("x.safetensors: ")) << error;
   return error;
 }
 
@@ -129,7 +129,7 @@ TEST(Safetensors, WrongHeadersAreNamed) {
       {tensor(R"("dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0])"), "found [0, 0]"},
       {tensor(R"("dtype":"U8","shape":[1],"data_offsets":[0,1],"x":1)"), "found 'x'"},
       {tensor(R"("dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1])"), "found 2, 1 and 1"},
-      {tensor(R"("dtype":"U8","shape":[1],"data_offsets":[0,1])"), "size: expected 63 bytes by the header, found 62"},
+      {tensor(R"("dtype":"U8","shape":[1],"data_offsets":[0,1])"), "size: expected 62 bytes by the header, found 61"},
       {R"({"__metadata__":{"a":1}})", "a string, found '1}}'"},
       {R"({"__metadata__":{},"__metadata__":{}})", "__metadata__: expected once"},
       {R"({"t":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"t":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",

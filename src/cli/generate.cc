@@ -1,0 +1,163 @@
+// k3 generate: continues a prompt.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <iostream>
+
+#include "base/error.h"
+#include "base/utf8.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "engine/sampler.h"
+#include "engine/stop_strings.h"
+#include "text/tokenizer.h"
+
+namespace k3::cli {
+namespace {
+
+struct GenerateOptions {
+  RunOptions run;
+  SamplingOptions sampling;
+  std::string prompt, ids;
+  std::vector<std::string> stop;
+  int64_t max_tokens = 128;
+  bool has_prompt = false, ignore_eos = false, print_ids = false;
+};
+
+bool has_tokenizer(const std::string& dir) { return DiskStorage().exists(dir + "/tiktoken.model"); }
+
+// The prompt as ids, or nothing left to the tokenizer when --ids is given.
+std::vector<int32_t> prompt_ids(const GenerateOptions& o, const std::optional<Tokenizer>& tokenizer) {
+  if (!o.ids.empty()) {
+    if (o.has_prompt) throw InputError("generate: expected a text prompt or --ids, found both");
+    auto ids = parse_ids(o.ids, "--ids");
+    if (ids.empty()) throw InputError("--ids", "token ids", "at least one", "none");
+    return ids;
+  }
+  if (!o.has_prompt && isatty(STDIN_FILENO))
+    std::fputs("reading the prompt from the terminal; end it with Ctrl-D\n", stderr);
+  const std::string text = o.has_prompt ? o.prompt : read_file_or_stdin("-");
+  auto ids = tokenizer->encode(utf8_repair(text));
+  if (ids.empty()) throw InputError("generate: expected a prompt of at least one token, found an empty one");
+  return ids;
+}
+
+// Ids that end a text: the config's, and what the tokenizer calls an end.
+std::vector<int32_t> end_ids(const ModelConfig& config, const std::optional<Tokenizer>& tokenizer) {
+  std::vector<int32_t> ids;
+  if (config.eos_token_id >= 0) ids.push_back(static_cast<int32_t>(config.eos_token_id));
+  if (tokenizer)
+    for (const char* name : {"<|end_of_msg|>", "[EOS]", "[EOT]"})
+      if (const auto id = tokenizer->special(name)) ids.push_back(*id);
+  return ids;
+}
+
+class Output {
+ public:
+  Output(const GenerateOptions& o, const std::optional<Tokenizer>& tokenizer) : options_(o), stop_(o.stop) {
+    if (tokenizer) decoder_.emplace(*tokenizer, true);
+  }
+  void add(int32_t id) {
+    if (options_.print_ids) std::cout << (count_++ ? "," : "") << id << std::flush;
+    if (!decoder_) return;
+    const std::string text = stop_.push(decoder_->push(id));
+    if (!options_.print_ids) std::cout << text << std::flush;
+  }
+  bool stopped() const { return stop_.hit(); }
+  void finish() {
+    if (decoder_ && !options_.print_ids) std::cout << stop_.push(decoder_->flush()) << stop_.flush();
+    std::cout << "\n" << std::flush;
+  }
+
+ private:
+  const GenerateOptions& options_;
+  StopStrings stop_;
+  std::optional<StreamDecoder> decoder_;
+  int64_t count_ = 0;
+};
+
+void run(const GenerateOptions& o) {
+  if (o.run.listed_kernels()) return;
+  check_sampling(o.sampling);
+  const std::string dir = o.run.model_dir();
+  std::optional<Tokenizer> tokenizer;
+  const bool needed = o.ids.empty() || !o.print_ids || !o.stop.empty();
+  if (needed || has_tokenizer(dir)) tokenizer = Tokenizer::load(DiskStorage(), dir);
+  const std::vector<int32_t> prompt = prompt_ids(o, tokenizer);
+  const auto length = static_cast<int64_t>(prompt.size());
+  Run run(o.run, o.run.engine(length, length + o.max_tokens));
+  Engine& engine = run.engine();
+
+  // What the tokenizer cannot spell is never drawn.
+  std::vector<bool> drawable;
+  if (tokenizer && tokenizer->size() < engine.config().vocab_size) {
+    drawable.assign(static_cast<size_t>(engine.config().vocab_size), false);
+    std::fill(drawable.begin(), drawable.begin() + tokenizer->size(), true);
+  }
+  Sampler sampler(o.sampling, drawable);
+  const std::vector<int32_t> ends = end_ids(engine.config(), tokenizer);
+  Output output(o, tokenizer);
+  SequenceState state = engine.new_sequence();
+  std::vector<int32_t> generated;
+  int32_t next = -1;
+  const auto sample = [&](const Engine::Logits& l) { next = sampler.sample(l.values, generated); };
+
+  const auto start = std::chrono::steady_clock::now();
+  auto first = start;
+  const auto seconds = [](auto from, auto to) { return std::chrono::duration<double>(to - from).count(); };
+  std::span<const int32_t> ids = prompt;
+  for (int64_t i = 0; i < o.max_tokens; ++i) {
+    const Engine::Feed feed{&state, ids, false};
+    if (i == 0)
+      run.feed({&feed, 1}, sample);
+    else
+      engine.run({&feed, 1}, sample);
+    if (i == 0) first = std::chrono::steady_clock::now();
+    if (!o.ignore_eos && std::find(ends.begin(), ends.end(), next) != ends.end()) break;
+    generated.push_back(next);
+    output.add(next);
+    if (output.stopped()) break;
+    ids = {&generated.back(), 1};
+  }
+  output.finish();
+  if (!o.run.quiet && o.max_tokens > 0) {
+    const double decode = seconds(first, std::chrono::steady_clock::now());
+    const auto steps = static_cast<double>(state.length() - length);
+    std::fputs(fmt::format("prompt {} tokens, {:.1f} tokens/s; generated {} tokens, {:.1f} tokens/s\n", length,
+                           static_cast<double>(length) / std::max(1e-9, seconds(start, first)), generated.size(),
+                           steps / std::max(1e-9, decode)).c_str(), stderr);
+  }
+  run.finish();
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app) {
+  auto o = std::make_shared<GenerateOptions>();
+  CLI::App* sub = app.add_subcommand("generate", "continue a text prompt");
+  o->run.add(*sub);
+  auto* prompt = sub->add_option("prompt", o->prompt, "the prompt (default: standard input)");
+  sub->add_option("--ids", o->ids, "raw token ids instead of text, e.g. 1,2,3");
+  sub->add_option("--max-tokens", o->max_tokens, "most tokens to generate")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))->capture_default_str();
+  sub->add_option("--temperature", o->sampling.temperature, "0 is greedy")->capture_default_str();
+  o->sampling.top_p = 0.95f;
+  sub->add_option("--top-p", o->sampling.top_p)->capture_default_str();
+  sub->add_option("--top-k", o->sampling.top_k, "0 is off")->capture_default_str();
+  sub->add_option("--min-p", o->sampling.min_p, "0 is off")->capture_default_str();
+  sub->add_option("--repetition-penalty", o->sampling.repetition_penalty, "1 is off")->capture_default_str();
+  sub->add_option("--presence-penalty", o->sampling.presence_penalty)->capture_default_str();
+  sub->add_option("--frequency-penalty", o->sampling.frequency_penalty)->capture_default_str();
+  sub->add_option("--seed", o->sampling.seed)->capture_default_str();
+  sub->add_option("--stop", o->stop, "stop before this string (repeatable)")->allow_extra_args(false);
+  sub->add_option("--chunk", o->run.chunk, "tokens of a forward pass")->check(CLI::PositiveNumber);
+  sub->add_flag("--ignore-eos", o->ignore_eos, "go on past the end token");
+  sub->add_flag("--print-ids", o->print_ids, "ids instead of text");
+  sub->callback([o, prompt] {
+    o->has_prompt = prompt->count() > 0;
+    run(*o);
+  });
+}
+
+}  // namespace k3::cli

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cmath>
 #include <cstring>
@@ -118,14 +119,14 @@ uint64_t parse_size(const std::string& text, const std::string& option) {
   const auto wrong = [&] {
     return InputError(option, "size", "a number with an optional K, M, G or T, e.g. 12G", "'" + text + "'");
   };
-  size_t used = 0;
+  const size_t used = std::min(text.find_first_not_of("0123456789."), text.size());
   double value = 0;
   try {
-    if (text.empty() || !(std::isdigit(static_cast<unsigned char>(text[0])) || text[0] == '.')) throw wrong();
-    value = std::stod(text, &used);
+    value = std::stod(text.substr(0, used));
   } catch (const std::logic_error&) {
     throw wrong();
   }
+  if (std::count(text.begin(), text.begin() + static_cast<int64_t>(used), '.') > 1) throw wrong();
   std::string unit;
   for (const char c : text.substr(used)) unit += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   if (unit.size() > 1 && unit.back() == 'B') unit.pop_back();

@@ -32,8 +32,11 @@ Json to_json(const Snapshot& snapshot, const SnapshotSummary& sum) {
   out["untrained"] = c.untrained;
   out["parameters"] = sum.parameters;
   out["active_parameters"] = sum.active_parameters;
-  out["layers"] = {{"total", c.num_hidden_layers}, {"kda", sum.kda_layers},     {"mla", sum.mla_layers},
-                   {"moe", sum.moe_layers},        {"dense", sum.dense_layers}};
+  out["layers"] = {{"total", c.num_hidden_layers},
+                   {"kda", sum.kda_layers},
+                   {"mla", sum.mla_layers},
+                   {"moe", sum.moe_layers},
+                   {"dense", sum.dense_layers}};
   out["experts"] = {{"per_layer", c.num_experts},
                     {"per_token", c.num_experts_per_token},
                     {"format", snapshot.mxfp4_experts() ? "mxfp4" : "plain"}};
@@ -76,7 +79,8 @@ void print_table(const Snapshot& snapshot, const SnapshotSummary& sum) {
                               snapshot.mxfp4_experts() ? "MXFP4" : "not packed"));
   line("vision", snapshot.has_vision() ? fmt::format("{} layers", c.vision->vt_num_hidden_layers)
                                        : std::string("none"));
-  line("tensors", fmt::format("{} in {} files, {} reads", sum.tensors, snapshot.shards(), sum.io_mode));
+  line("tensors",
+       fmt::format("{} in {} files, {} reads", sum.tensors, snapshot.shards(), sum.io_mode));
   line("bytes", scaled(static_cast<double>(sum.total_bytes), "B"));
   for (int part = 0; part < kParts; ++part)
     if (const uint64_t bytes = sum.bytes[static_cast<size_t>(part)])
@@ -93,8 +97,9 @@ class Progress {
     if (done < total && now - last_ < std::chrono::seconds(1)) return;
     last_ = now;
     const bool over = isatty(STDERR_FILENO);
-    fmt::print(stderr, "{}read {} of {}{}", over ? "\r" : "", scaled(static_cast<double>(done), "B"),
-               scaled(static_cast<double>(total), "B"), over && done < total ? "   " : "\n");
+    fmt::print(stderr, "{}read {} of {}{}", over ? "\r" : "",
+               scaled(static_cast<double>(done), "B"), scaled(static_cast<double>(total), "B"),
+               over && done < total ? "   " : "\n");
   }
 
  private:
@@ -111,9 +116,9 @@ void inspect(const Options& options) {
     if (options.data) {
       Progress progress;
       const auto tell = [&](uint64_t done, uint64_t total) { progress(done, total); };
-      const std::vector<std::string> found = snapshot.verify_data(
-          options.quiet ? std::function<void(uint64_t, uint64_t)>{} : tell,
-          std::max(2, hardware_threads()));
+      const std::vector<std::string> found =
+          snapshot.verify_data(options.quiet ? std::function<void(uint64_t, uint64_t)>{} : tell,
+                               std::max(2, hardware_threads()));
       problems.insert(problems.end(), found.begin(), found.end());
     }
     const SnapshotSummary sum = summarize(snapshot);
@@ -138,14 +143,15 @@ void inspect(const Options& options) {
 
 void add_inspect(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("inspect", "what is in a snapshot, and whether it is whole");
+  CLI::App* command =
+      app.add_subcommand("inspect", "what is in a snapshot, and whether it is whole");
   options->model = default_model_dir();
   command->add_option("--model", options->model, "a snapshot in the released layout")
       ->type_name("DIR")
       ->capture_default_str();
   command->add_flag("--json", options->json, "one JSON object on stdout");
-  CLI::Option* verify = command->add_flag(
-      "--verify", options->verify, "list every problem of the headers, not only the first");
+  CLI::Option* verify = command->add_flag("--verify", options->verify,
+                                          "list every problem of the headers, not only the first");
   command
       ->add_flag("--data", options->data,
                  "also read every byte and look for NaN, infinity and scale bytes of 255")

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -39,7 +40,7 @@ Forecast forecast(const ModelConfig& c, const Plan& plan, const PlanCommand& o) 
       read += experts * (all * (1 - std::pow(1 - k / all, chunk)) - k);
   }
   // Six arithmetic operations a byte of memory bandwidth: what a core of today does beside it.
-  const double prefill = std::max(read / disk, chunk * plan.flops_per_token / (6 * ram));
+  const double prefill = std::max(read / disk, chunk * plan.flops_per_token() / (6 * ram));
   return {1 / decode, chunk / prefill};
 }
 
@@ -52,7 +53,7 @@ nlohmann::ordered_json as_json(const Plan& plan, const Forecast& f, const Plan* 
       {"bytes_read_load", plan.bytes_read_load},
       {"bytes_read_per_token", plan.bytes_read_per_token},
       {"bytes_touched_per_token", plan.bytes_touched_per_token},
-      {"flops_per_token", plan.flops_per_token},
+      {"flops_per_token", plan.flops_per_token()},
       {"kv_bytes_per_token", plan.kv_bytes_per_token},
       {"state_bytes", plan.state_bytes},
       {"expert_bytes", plan.expert_bytes},

@@ -51,6 +51,7 @@ class Engine {
   ThreadPool& pool() { return pool_; }
   const Kernels& kernels() const { return kernels_; }
   Model& model() { return *model_; }
+  Reader& reader() { return *reader_; }
   Context context(Observer* observer = nullptr) {
     return {pool_, kernels_, *scratch_, options_.activations, observer};
   }

@@ -183,7 +183,7 @@ class Planner {
       if (choice.slots < c_.num_experts) plan_.bytes_read_per_token += routed;
     }
     plan_.bytes_touched_per_token = touched + 2 * plan_.state_bytes;
-    plan_.flops_per_token = flops();
+    count_flops();
   }
 
   ExpertRef first_expert() const {
@@ -193,18 +193,20 @@ class Planner {
   }
 
   // Two per weight that a token meets.
-  double flops() const {
-    double weights = 0;
+  void count_flops() {
+    const auto count = [&](Layout layout, double weights) {
+      const bool block = layout == Layout::kInt8Panels || layout == Layout::kMxfp4Rows;
+      (block ? plan_.flops_block : plan_.flops_dense) += 2 * weights;
+    };
     for (const TrunkUnit& unit : layout_.units)
       for (const PlacedMatrix& m : unit.matrices)
-        weights += static_cast<double>(m.absorbed ? snapshot_.tensor(m.name).shape.elements()
-                                                  : m.view.rows * m.view.cols);
-    if (c_.moe_layers()) {
-      const ExpertRef ref = first_expert();
-      for (const ExpertMatrix* m : {&ref.w1, &ref.w2, &ref.w3})
-        weights += static_cast<double>(c_.moe_layers() * c_.num_experts_per_token * m->rows * m->cols);
-    }
-    return 2 * weights;
+        count(m.view.layout, static_cast<double>(m.absorbed ? snapshot_.tensor(m.name).shape.elements()
+                                                            : m.view.rows * m.view.cols));
+    if (!c_.moe_layers()) return;
+    const ExpertRef ref = first_expert();
+    for (const ExpertMatrix* m : {&ref.w1, &ref.w2, &ref.w3})
+      count(snapshot_.mxfp4_experts() ? Layout::kMxfp4Rows : Layout::kBf16Panels,
+            static_cast<double>(c_.moe_layers() * c_.num_experts_per_token * m->rows * m->cols));
   }
 
   const Snapshot& snapshot_;

@@ -53,7 +53,9 @@ struct Plan {
   uint64_t bytes_read_load = 0;       // to fill what is resident
   uint64_t bytes_read_per_token = 0;  // decoding one sequence, no expert found in a cache
   uint64_t bytes_touched_per_token = 0;  // of weights and state, in memory
-  double flops_per_token = 0;
+  double flops_dense = 0;  // of one token: two per weight in bf16 or f32
+  double flops_block = 0;  // two per weight in MXFP4 or int8 blocks
+  double flops_per_token() const { return flops_dense + flops_block; }
 
   // What the process takes before it allocates anything.
   uint64_t program_bytes = 0;

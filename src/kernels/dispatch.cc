@@ -64,8 +64,8 @@ const Kernels& kernels(Isa isa) {
 
 int64_t quantized_bytes(ActivationForm form, int64_t cols) {
   assert(form != ActivationForm::kF32);
-  const int64_t block = (form == ActivationForm::kInt16 ? 64 : 32) + 8;
-  return round_up(ceil_div(cols, kBlock) * block, 64);
+  const int64_t group = (form == ActivationForm::kInt16 ? 256 : 128) + 32;
+  return round_up(ceil_div(cols, 4 * kBlock) * group, 64);
 }
 
 }  // namespace k3

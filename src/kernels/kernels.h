@@ -59,8 +59,9 @@ struct Operand {
 };
 
 // Bytes of one quantized token of `cols` columns (a multiple of 64). Layout, private to the kernels:
-// per block the 32 (kInt8) or 64 (kInt16: high plane, then low plane) bytes in dword_column order,
-// then per block {float scale, int32 correction}.
+// per group of four blocks one plane (kInt8) or the high and the low plane (kInt16), each [8 dwords in
+// dword_column order][4 blocks]; then per group {float scale[4], int32 correction[4]}. Columns past
+// the last are zero.
 int64_t quantized_bytes(ActivationForm form, int64_t cols);
 
 // One head of KDA over consecutive tokens of one sequence (numerics.md 4; Kimi Linear,

@@ -71,21 +71,31 @@ struct Tokens {
     return o;
   }
   // The documented layout of a quantized token.
+  int64_t planes() const { return form == ActivationForm::kInt16 ? 2 : 1; }
   int32_t q(int64_t t, int64_t col) const {
     const auto* token = reinterpret_cast<const int8_t*>(quantized.data()) + t * quantized_stride;
+    const int64_t block = col / 32;
     for (int64_t p = 0; p < 32; ++p) {
       if (dword_column(p / 4, p % 4) != col % 32) continue;
-      if (form == ActivationForm::kInt8) return token[col / 32 * 32 + p];
-      return 256 * token[col / 32 * 64 + p] + token[col / 32 * 64 + 32 + p];
+      const int8_t* high =
+          token + (block / 4 * planes() * 8 + p / 4) * 16 + block % 4 * 4 + p % 4;
+      return planes() == 1 ? *high : 256 * high[0] + high[128];
     }
     return 0;
   }
+  const std::byte* factors(int64_t t, int64_t block) const {
+    return quantized.data() + t * quantized_stride + ceil_div(cols, 128) * planes() * 128 +
+           block / 4 * 32 + block % 4 * 4;
+  }
   float scale(int64_t t, int64_t block) const {
-    const int64_t bytes = form == ActivationForm::kInt8 ? 32 : 64;
     float s;
-    std::memcpy(&s, quantized.data() + t * quantized_stride + ceil_div(cols, 32) * bytes + block * 8,
-                4);
+    std::memcpy(&s, factors(t, block), 4);
     return s;
+  }
+  int32_t correction(int64_t t, int64_t block) const {
+    int32_t c;
+    std::memcpy(&c, factors(t, block) + 16, 4);
+    return c;
   }
 };
 
@@ -345,7 +355,7 @@ TEST(Quantize, EveryTargetEqualsTheScalarOne) {
         for (float& value : x) value *= 0x1p-120f;
       }
       if (cols % 11 == 0) x[cols / 2] = 3e38f;
-      const int64_t used = ceil_div(cols, 32) * (c.form == ActivationForm::kInt8 ? 40 : 72);
+      const int64_t used = ceil_div(cols, 128) * (c.form == ActivationForm::kInt8 ? 160 : 288);
       std::vector<std::byte> expected;
       for (const Isa isa : isas()) {
         Guarded<std::byte> out(used);  // exactly: the rounding up of quantized_bytes is not needed
@@ -377,11 +387,7 @@ TEST(Quantize, IsTheNearestStep) {
           ASSERT_NEAR(q * scale, x.x[t * x.x_stride + i], scale * (0.5 + 3 * kUnit * limit));
           ASSERT_LE(std::abs(q), limit);
         }
-        int32_t correction;
-        const int64_t bytes = c.form == ActivationForm::kInt8 ? 32 : 64;
-        std::memcpy(&correction, x.quantized.data() + t * x.quantized_stride + 5 * bytes + b * 8 + 4,
-                    4);
-        ASSERT_EQ(correction, sum * (c.layout == Layout::kMxfp4Rows ? -12 : -128));
+        ASSERT_EQ(x.correction(t, b), sum * (c.layout == Layout::kMxfp4Rows ? -12 : -128));
       }
     }
   }

@@ -19,7 +19,7 @@ constexpr Isa kIsa = Isa::kAvx2;
 // Register tiles: what fits 16 registers.
 constexpr int kTilePanels = 1, kTileTokens = 3;
 constexpr int kFarPanels = 2, kFarTokens = 1;
-constexpr int kStreamTokens = 3;
+constexpr int kStreamTokens = 4;
 constexpr int kBlockF32Tokens = 2;
 constexpr int kMlaGroups = 1, kMlaTile = 6;
 constexpr int kKdaGroups = 2;
@@ -100,6 +100,12 @@ K3_INLINE F32x16 select(Mask m, F32x16 a, F32x16 b) {
 K3_INLINE I32x16 splat_i32(int32_t x) {
   const __m256i v = _mm256_set1_epi32(x);
   return {v, v};
+}
+K3_INLINE I32x16 spread(const void* p) {
+  const __m256i four = _mm256_broadcastsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+  const __m256i lo = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
+  const __m256i hi = _mm256_setr_epi32(2, 2, 2, 2, 3, 3, 3, 3);
+  return {_mm256_permutevar8x32_epi32(four, lo), _mm256_permutevar8x32_epi32(four, hi)};
 }
 K3_INLINE I32x16 load_i32(const void* p) {
   const auto* bytes = static_cast<const unsigned char*>(p);
@@ -196,7 +202,7 @@ template <bool kSmall>
 struct X;
 template <>
 struct X<true> {
-  __m256i v;
+  __m256i lo, hi;  // alike, unless spread over blocks
 };
 template <>
 struct X<false> {
@@ -220,17 +226,23 @@ K3_INLINE X<kSmall> load_x(const void* p) {
   std::memcpy(&dword, p, sizeof dword);
   const __m256i v = _mm256_set1_epi32(dword);
   if constexpr (kSmall) {
-    return {v};
+    return {v, v};
   } else {
     return {_mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8), _mm256_srai_epi16(v, 8)};
   }
 }
+template <bool kSmall>
+K3_INLINE X<kSmall> spread_x(const void* p) {
+  static_assert(kSmall);
+  const I32x16 v = spread(p);
+  return {v.lo, v.hi};
+}
 K3_INLINE I32x16 dot2(I32x16 sum, W<true> w0, W<true> w1, X<true> x0, X<true> x1) {
   const __m256i ones = _mm256_set1_epi16(1);
   const __m256i lo =
-      _mm256_add_epi16(_mm256_maddubs_epi16(w0.lo, x0.v), _mm256_maddubs_epi16(w1.lo, x1.v));
+      _mm256_add_epi16(_mm256_maddubs_epi16(w0.lo, x0.lo), _mm256_maddubs_epi16(w1.lo, x1.lo));
   const __m256i hi =
-      _mm256_add_epi16(_mm256_maddubs_epi16(w0.hi, x0.v), _mm256_maddubs_epi16(w1.hi, x1.v));
+      _mm256_add_epi16(_mm256_maddubs_epi16(w0.hi, x0.hi), _mm256_maddubs_epi16(w1.hi, x1.hi));
   return {_mm256_add_epi32(sum.lo, _mm256_madd_epi16(lo, ones)),
           _mm256_add_epi32(sum.hi, _mm256_madd_epi16(hi, ones))};
 }
@@ -244,24 +256,34 @@ K3_INLINE I32x16 dot2(I32x16 sum, W<false> w0, W<false> w1, X<false> x0, X<false
   return dot1(dot1(sum, w0, x0), w1, x1);
 }
 
-template <class Rows>
-K3_INLINE void transpose_rows(const Rows& rows, I32x16 (&v)[4]) {
-  const auto half = [&](int first, __m256i& v0, __m256i& v1, __m256i& v2, __m256i& v3) {
-    const auto pair = [&](int row) {
-      return _mm256_loadu2_m128i(reinterpret_cast<const __m128i*>(rows(row + 4)),
-                                 reinterpret_cast<const __m128i*>(rows(row)));
-    };
-    const __m256i a0 = pair(first), a1 = pair(first + 1), a2 = pair(first + 2),
-                  a3 = pair(first + 3);
+K3_INLINE void transpose_quads(I32x16 (&a)[4]) {
+  const auto half = [](__m256i& a0, __m256i& a1, __m256i& a2, __m256i& a3) {
     const __m256i b0 = _mm256_unpacklo_epi32(a0, a1), b1 = _mm256_unpackhi_epi32(a0, a1);
     const __m256i b2 = _mm256_unpacklo_epi32(a2, a3), b3 = _mm256_unpackhi_epi32(a2, a3);
-    v0 = _mm256_unpacklo_epi64(b0, b2);
-    v1 = _mm256_unpackhi_epi64(b0, b2);
-    v2 = _mm256_unpacklo_epi64(b1, b3);
-    v3 = _mm256_unpackhi_epi64(b1, b3);
+    a0 = _mm256_unpacklo_epi64(b0, b2);
+    a1 = _mm256_unpackhi_epi64(b0, b2);
+    a2 = _mm256_unpacklo_epi64(b1, b3);
+    a3 = _mm256_unpackhi_epi64(b1, b3);
   };
-  half(0, v[0].lo, v[1].lo, v[2].lo, v[3].lo);
-  half(8, v[0].hi, v[1].hi, v[2].hi, v[3].hi);
+  half(a[0].lo, a[1].lo, a[2].lo, a[3].lo);
+  half(a[0].hi, a[1].hi, a[2].hi, a[3].hi);
+}
+K3_INLINE void transpose_fours(I32x16 (&a)[4]) {
+  const auto low = [](__m256i x, __m256i y) { return _mm256_permute2x128_si256(x, y, 0x20); };
+  const auto high = [](__m256i x, __m256i y) { return _mm256_permute2x128_si256(x, y, 0x31); };
+  const I32x16 r0 = {low(a[0].lo, a[1].lo), low(a[2].lo, a[3].lo)};
+  const I32x16 r1 = {high(a[0].lo, a[1].lo), high(a[2].lo, a[3].lo)};
+  const I32x16 r2 = {low(a[0].hi, a[1].hi), low(a[2].hi, a[3].hi)};
+  const I32x16 r3 = {high(a[0].hi, a[1].hi), high(a[2].hi, a[3].hi)};
+  a[0] = r0;
+  a[1] = r1;
+  a[2] = r2;
+  a[3] = r3;
+}
+K3_INLINE I32x16 load_fours(const uint8_t* p0, const uint8_t* p1, const uint8_t* p2,
+                            const uint8_t* p3) {
+  const auto at = [](const uint8_t* p) { return reinterpret_cast<const __m128i*>(p); };
+  return {_mm256_loadu2_m128i(at(p1), at(p0)), _mm256_loadu2_m128i(at(p3), at(p2))};
 }
 
 K3_INLINE void unpack_nibbles(I32x16 v, W<true>& low, W<true>& high) {

@@ -26,7 +26,7 @@ constexpr Isa kIsa = Isa::kAvx512;
 // Register tiles: what fits 32 registers.
 constexpr int kTilePanels = 2, kTileTokens = 6;  // many tokens
 constexpr int kFarPanels = 4, kFarTokens = 2;    // few tokens, panels far apart
-constexpr int kStreamTokens = 6;                 // MXFP4 decoded in registers up to here
+constexpr int kStreamTokens = 8;                 // MXFP4 rows far apart up to here
 constexpr int kBlockF32Tokens = 6;
 constexpr int kMlaGroups = 3, kMlaTile = 8;
 constexpr int kKdaGroups = 4;
@@ -69,6 +69,12 @@ K3_INLINE F32x16 select(Mask m, F32x16 a, F32x16 b) {
 }
 
 K3_INLINE I32x16 splat_i32(int32_t x) { return {_mm512_set1_epi32(x)}; }
+// Dword i of four at lanes 4i .. 4i+3.
+K3_INLINE I32x16 spread(const void* p) {
+  const __m512i four = _mm512_broadcast_i32x4(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+  const __m512i which = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+  return {_mm512_castps_si512(_mm512_permutevar_ps(_mm512_castsi512_ps(four), which))};
+}
 K3_INLINE I32x16 load_i32(const void* p) { return {_mm512_loadu_si512(p)}; }
 K3_INLINE void store_i32(void* p, I32x16 a) { _mm512_storeu_si512(p, a.v); }
 K3_INLINE I32x16 operator+(I32x16 a, I32x16 b) { return {_mm512_add_epi32(a.v, b.v)}; }
@@ -148,26 +154,44 @@ K3_INLINE I32x16 dot2(I32x16 sum, W<kSmall> w0, W<kSmall> w1, X<kSmall> x0, X<kS
   return {_mm512_dpbusd_epi32(_mm512_dpbusd_epi32(sum.v, w0.v, x0.v), w1.v, x1.v)};
 }
 
-// v[j]: dword j of the sixteen bytes at rows(0) .. rows(15).
-template <class Rows>
-K3_INLINE void transpose_rows(const Rows& rows, I32x16 (&v)[4]) {
-  __m512i a[4];
-#pragma GCC unroll 4
-  for (int r = 0; r < 4; ++r) {
-    const auto at = [&](int row) {
-      return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows(row)));
-    };
-    a[r] = _mm512_castsi128_si512(at(r));
-    a[r] = _mm512_inserti32x4(a[r], at(r + 4), 1);
-    a[r] = _mm512_inserti32x4(a[r], at(r + 8), 2);
-    a[r] = _mm512_inserti32x4(a[r], at(r + 12), 3);
-  }
-  const __m512i b0 = _mm512_unpacklo_epi32(a[0], a[1]), b1 = _mm512_unpackhi_epi32(a[0], a[1]);
-  const __m512i b2 = _mm512_unpacklo_epi32(a[2], a[3]), b3 = _mm512_unpackhi_epi32(a[2], a[3]);
-  v[0].v = _mm512_unpacklo_epi64(b0, b2);
-  v[1].v = _mm512_unpackhi_epi64(b0, b2);
-  v[2].v = _mm512_unpacklo_epi64(b1, b3);
-  v[3].v = _mm512_unpackhi_epi64(b1, b3);
+// Four activations of each of four blocks: lanes 4b .. 4b+3 hold those of block b.
+template <bool kSmall>
+K3_INLINE X<kSmall> spread_x(const void* p) {
+  return {spread(p).v};
+}
+
+// Within each four lanes: a[r] lane c becomes a[c] lane r.
+K3_INLINE void transpose_quads(I32x16 (&a)[4]) {
+  const __m512i b0 = _mm512_unpacklo_epi32(a[0].v, a[1].v);
+  const __m512i b1 = _mm512_unpackhi_epi32(a[0].v, a[1].v);
+  const __m512i b2 = _mm512_unpacklo_epi32(a[2].v, a[3].v);
+  const __m512i b3 = _mm512_unpackhi_epi32(a[2].v, a[3].v);
+  a[0].v = _mm512_unpacklo_epi64(b0, b2);
+  a[1].v = _mm512_unpackhi_epi64(b0, b2);
+  a[2].v = _mm512_unpacklo_epi64(b1, b3);
+  a[3].v = _mm512_unpackhi_epi64(b1, b3);
+}
+// Of whole fours of lanes: four c of a[r] becomes four r of a[c].
+K3_INLINE void transpose_fours(I32x16 (&a)[4]) {
+  const __m512i b0 = _mm512_shuffle_i32x4(a[0].v, a[1].v, 0x44);
+  const __m512i b1 = _mm512_shuffle_i32x4(a[0].v, a[1].v, 0xee);
+  const __m512i b2 = _mm512_shuffle_i32x4(a[2].v, a[3].v, 0x44);
+  const __m512i b3 = _mm512_shuffle_i32x4(a[2].v, a[3].v, 0xee);
+  a[0].v = _mm512_shuffle_i32x4(b0, b2, 0x88);
+  a[1].v = _mm512_shuffle_i32x4(b0, b2, 0xdd);
+  a[2].v = _mm512_shuffle_i32x4(b1, b3, 0x88);
+  a[3].v = _mm512_shuffle_i32x4(b1, b3, 0xdd);
+}
+// The sixteen bytes at each of four places, side by side.
+K3_INLINE I32x16 load_fours(const uint8_t* p0, const uint8_t* p1, const uint8_t* p2,
+                            const uint8_t* p3) {
+  const auto at = [](const uint8_t* p) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  };
+  __m512i a = _mm512_castsi128_si512(at(p0));
+  a = _mm512_inserti32x4(a, at(p1), 1);
+  a = _mm512_inserti32x4(a, at(p2), 2);
+  return {_mm512_inserti32x4(a, at(p3), 3)};
 }
 
 // Nibbles to 12 + 2 * value. VPERMB ignores the upper index bits, so the high nibble needs no mask.

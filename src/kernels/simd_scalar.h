@@ -21,7 +21,7 @@ constexpr Isa kIsa = Isa::kScalar;
 // Small tiles: nothing here is fast, and unrolled loops over arrays are large.
 constexpr int kTilePanels = 1, kTileTokens = 1;
 constexpr int kFarPanels = 1, kFarTokens = 1;
-constexpr int kStreamTokens = 1;
+constexpr int kStreamTokens = 2;
 constexpr int kBlockF32Tokens = 1;
 constexpr int kMlaGroups = 1, kMlaTile = 2;
 constexpr int kKdaGroups = 1;
@@ -98,6 +98,12 @@ K3_INLINE F32x16 select(const Mask& m, const F32x16& a, const F32x16& b) {
 
 K3_INLINE I32x16 splat_i32(int32_t x) {
   return lanes<I32x16>([&](int) { return x; });
+}
+// Dword i of four at lanes 4i .. 4i+3.
+K3_INLINE I32x16 spread(const void* p) {
+  int32_t four[4];
+  std::memcpy(four, p, sizeof four);
+  return lanes<I32x16>([&](int i) { return four[i / 4]; });
 }
 K3_INLINE I32x16 load_i32(const void* p) {
   I32x16 r;
@@ -193,6 +199,14 @@ template <bool kSmall>
 struct X {
   int8_t v[4];
 };
+// Four activations of each of four blocks: lanes 4b .. 4b+3 hold those of block b.
+struct SpreadX {
+  int8_t v[16][4];
+};
+template <bool kSmall>
+K3_INLINE SpreadX spread_x(const void* p) {
+  return __builtin_bit_cast(SpreadX, spread(p));
+}
 template <bool kSmall>
 K3_INLINE W<kSmall> load_w(const void* p) {
   W<kSmall> w;
@@ -219,12 +233,40 @@ K3_INLINE I32x16 dot2(const I32x16& sum, const W<kSmall>& w0, const W<kSmall>& w
   });
 }
 
-// v[j]: dword j of the sixteen bytes at rows(0) .. rows(15).
-template <class Rows>
-K3_INLINE void transpose_rows(const Rows& rows, I32x16 (&v)[4]) {
-  for (int r = 0; r < 16; ++r) {
-    for (int j = 0; j < 4; ++j) std::memcpy(&v[j].v[r], rows(r) + 4 * j, 4);
+K3_INLINE I32x16 dot2(const I32x16& sum, const W<true>& w0, const W<true>& w1, const SpreadX& x0,
+                      const SpreadX& x1) {
+  return lanes<I32x16>([&](int i) {
+    int32_t s = sum.v[i];
+    for (int b = 0; b < 4; ++b) s += w0.v[i][b] * x0.v[i][b] + w1.v[i][b] * x1.v[i][b];
+    return s;
+  });
+}
+
+// Within each four lanes: a[r] lane c becomes a[c] lane r.
+K3_INLINE void transpose_quads(I32x16 (&a)[4]) {
+  I32x16 b[4];
+  for (int i = 0; i < 16; ++i) {
+    for (int r = 0; r < 4; ++r) b[i % 4].v[i / 4 * 4 + r] = a[r].v[i];
   }
+  for (int r = 0; r < 4; ++r) a[r] = b[r];
+}
+// Of whole fours of lanes: four c of a[r] becomes four r of a[c].
+K3_INLINE void transpose_fours(I32x16 (&a)[4]) {
+  I32x16 b[4];
+  for (int i = 0; i < 16; ++i) {
+    for (int r = 0; r < 4; ++r) b[i / 4].v[r * 4 + i % 4] = a[r].v[i];
+  }
+  for (int r = 0; r < 4; ++r) a[r] = b[r];
+}
+// The sixteen bytes at each of four places, side by side.
+K3_INLINE I32x16 load_fours(const uint8_t* p0, const uint8_t* p1, const uint8_t* p2,
+                            const uint8_t* p3) {
+  I32x16 a;
+  std::memcpy(a.v, p0, 16);
+  std::memcpy(a.v + 4, p1, 16);
+  std::memcpy(a.v + 8, p2, 16);
+  std::memcpy(a.v + 12, p3, 16);
+  return a;
 }
 
 // Nibbles to 12 + 2 * value.

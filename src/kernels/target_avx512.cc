@@ -14,8 +14,10 @@ namespace {
 #include "kernels/kda.inc"
 #include "kernels/mla.inc"
 #include "kernels/table.inc"
+#include "kernels/ceilings.inc"
 }  // namespace
 
 const Kernels& table() { return kTable; }
+const Probes& probes() { return kProbes; }
 
 }  // namespace k3::avx512

@@ -13,6 +13,7 @@ namespace k3 {
 
 Model::Model(const Snapshot& snapshot, Reader& reader, MemoryAccount& account, const Options& options)
     : snapshot_(snapshot),
+      reader_(reader),
       config_(snapshot.config()),
       chunk_(options.chunk),
       trunk_(snapshot, reader, account, options.trunk),
@@ -51,7 +52,7 @@ void Model::embed(Context& ctx, const Batch& batch, const Rows& out) {
       std::vector<std::byte> row(static_cast<size_t>(row_bytes));
       for (int64_t i = begin; i < end; ++i) {
         const int32_t id = segment.ids[static_cast<size_t>(i)];
-        file.read(table.offset + static_cast<uint64_t>(id * row_bytes), row);
+        reader_.retrying([&] { file.read(table.offset + static_cast<uint64_t>(id * row_bytes), row); });
         embedding_bytes_ += static_cast<uint64_t>(row_bytes);
         float* to = out.row(segment.begin + i);
         widen_to_float(table.dtype, row.data(), config_.hidden_size, to);

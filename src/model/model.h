@@ -60,6 +60,7 @@ class Model {
   void decoder_layer(Context& ctx, int64_t layer, Residuals& residuals, const Batch& batch, const Rows& x);
 
   const Snapshot& snapshot_;
+  Reader& reader_;
   const ModelConfig& config_;
   const int64_t chunk_;
   Trunk trunk_;

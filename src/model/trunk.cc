@@ -309,7 +309,7 @@ void Trunk::load_vectors(MemoryAccount& account) {
   for (const TrunkLayout::Vector& v : layout_.vectors) {
     using Form = TrunkLayout::Form;
     const auto read = [&](const std::string& name, int64_t at_least) {
-      std::vector<float> values = snapshot_.floats(name);
+      std::vector<float> values = reader_.retrying([&] { return snapshot_.floats(name); });
       if (static_cast<int64_t>(values.size()) < at_least)
         throw InputError(snapshot_.dir(), "tensor '" + snapshot_.stored_name(name) + "'",
                          fmt::format("{} values", at_least), fmt::format("{}", values.size()));

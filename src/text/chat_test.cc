@@ -230,6 +230,10 @@ TEST(Chat, PlacesToolResults) {
                                           R"(,{"role":"user","content":"x"},)" +
                                           result(R"("tool_call_id":"a",)", "1"))),
             (Tags{"tool=\"f2\" index=\"1\":2", "tool=\"f1\" index=\"2\":1"}));
+  EXPECT_EQ(result_tags(calls_and_results(result(R"("tool_call_id":"a",)", "1") +
+                                          R"(,{"role":"assistant","tool_calls":[{"name":"g"}]},)" +
+                                          result("", "2"))),
+            (Tags{"tool=\"f1\" index=\"1\":1", "tool=\"g\" index=\"1\":2"}));
 }
 
 TEST(Chat, PicturesMayStandInToolResults) {

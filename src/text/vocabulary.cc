@@ -106,18 +106,20 @@ void Vocabulary::order_by_rank(const std::vector<Line>& lines, const std::string
 }
 
 void Vocabulary::index_tokens(const std::vector<uint32_t>& line_of_rank, const std::string& file) {
-  slots_.assign(std::bit_ceil(offsets_.size() * 2), kNotAToken);
+  slots_.assign(std::bit_ceil(offsets_.size() * 2), Slot());
   pair_ids_.assign(size_t{256} * 256, kNotAToken);
   byte_ids_.fill(kNotAToken);
   const size_t mask = slots_.size() - 1;
   for (int32_t id = 0; id < size(); ++id) {
     const std::string_view token = bytes(id);
-    size_t slot = hash_bytes(token) & mask;
-    for (; slots_[slot] != kNotAToken; slot = (slot + 1) & mask)
-      if (bytes(slots_[slot]) == token)
-        throw InputError(file, line_name(line_of_rank[id]), "every token once",
-                         fmt::format("the token of line {} again", line_of_rank[slots_[slot]] + 1));
-    slots_[slot] = id;
+    const uint64_t hash = hash_bytes(token);
+    size_t slot = hash & mask;
+    for (; slots_[slot].id != kNotAToken; slot = (slot + 1) & mask)
+      if (bytes(slots_[slot].id) == token)
+        throw InputError(
+            file, line_name(line_of_rank[id]), "every token once",
+            fmt::format("the token of line {} again", line_of_rank[slots_[slot].id] + 1));
+    slots_[slot] = {id, static_cast<uint32_t>(hash >> 32)};
     const auto byte = [&](size_t i) { return static_cast<unsigned char>(token[i]); };
     if (token.size() == 1) byte_ids_[byte(0)] = id;
     if (token.size() == 2) pair_ids_[size_t{byte(0)} << 8 | byte(1)] = id;
@@ -131,9 +133,11 @@ void Vocabulary::index_tokens(const std::vector<uint32_t>& line_of_rank, const s
 int32_t Vocabulary::find(std::string_view token) const {
   if (token.size() > longest_ || token.empty()) return kNotAToken;
   const size_t mask = slots_.size() - 1;
-  for (size_t slot = hash_bytes(token) & mask;; slot = (slot + 1) & mask) {
-    const int32_t id = slots_[slot];
-    if (id == kNotAToken || bytes(id) == token) return id;
+  const uint64_t hash = hash_bytes(token);
+  const uint32_t tag = static_cast<uint32_t>(hash >> 32);
+  for (size_t slot = hash & mask;; slot = (slot + 1) & mask) {
+    const Slot& found = slots_[slot];
+    if (found.id == kNotAToken || (found.tag == tag && bytes(found.id) == token)) return found.id;
   }
 }
 

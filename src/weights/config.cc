@@ -16,8 +16,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Bounds far above any released model. They keep products of sizes inside 63 bits, and the tables of
-// a hostile config small: kMaxExperts counts the experts of all layers together (K3 has 82,432).
+// Bounds far above any released model. They keep products of sizes inside 63 bits, and the tables
+// of a hostile config small: kMaxExperts counts the experts of all layers together (K3 has 82,432).
 constexpr int64_t kMaxWidth = int64_t{1} << 20;
 constexpr int64_t kMaxVocab = int64_t{1} << 24;
 constexpr int64_t kMaxLayers = 1024;
@@ -28,9 +28,12 @@ constexpr int64_t kMaxExperts = int64_t{1} << 20;
 std::string shown(const Json* value) {
   if (!value) return "nothing";
   switch (value->type()) {
-    case Json::value_t::object: return "an object";
-    case Json::value_t::array: return fmt::format("a list of {}", value->size());
-    default: return printable(value->dump(-1, ' ', false, Json::error_handler_t::replace), 80);
+    case Json::value_t::object:
+      return "an object";
+    case Json::value_t::array:
+      return fmt::format("a list of {}", value->size());
+    default:
+      return printable(value->dump(-1, ' ', false, Json::error_handler_t::replace), 80);
   }
 }
 
@@ -83,7 +86,8 @@ class Fields {
       if (std::isfinite(number) && number <= high && (open ? number > low : number >= low))
         return static_cast<float>(number);
     }
-    fail(key, fmt::format("a number {} {} and at most {}", open ? "above" : "of at least", low, high),
+    fail(key,
+         fmt::format("a number {} {} and at most {}", open ? "above" : "of at least", low, high),
          shown(value));
   }
 
@@ -100,9 +104,11 @@ class Fields {
     std::string expected;
     size_t i = 0;
     for (const char* text : choices) {
-      if (text ? value && value->is_string() && value->get_ref<const std::string&>() == text : !value)
+      if (text ? value && value->is_string() && value->get_ref<const std::string&>() == text
+               : !value)
         return i;
-      expected += (i++ ? " or " : "") + (text ? fmt::format("\"{}\"", text) : std::string("nothing"));
+      expected +=
+          (i++ ? " or " : "") + (text ? fmt::format("\"{}\"", text) : std::string("nothing"));
     }
     fail(key, expected, shown(value));
   }
@@ -148,13 +154,15 @@ Json parse_document(std::string_view text, std::string_view path) {
   Json document;
   try {
     document = Json::parse(text, watch);
-  } catch (const Json::parse_error& error) {
-    // Its text already says line, column, and what was expected.
-    const std::string_view what = error.what();
-    const size_t from = what.find("at line");
-    throw InputError(fmt::format(
-        "{}: not JSON: {}", printable(path, 1000),
-        printable(from == std::string_view::npos ? what : what.substr(from), 300)));
+  } catch (const Json::exception& error) {
+    // Its text already says line and column, or which number is too large; the tag before it is the
+    // json library's own.
+    std::string_view what = error.what();
+    if (const size_t tag = what.find("] "); tag != std::string_view::npos)
+      what.remove_prefix(tag + 2);
+    if (const size_t at = what.find("at line"); at != std::string_view::npos)
+      what.remove_prefix(at);
+    throw InputError(fmt::format("{}: not JSON: {}", printable(path, 1000), printable(what, 300)));
   }
   if (!twice.empty()) throw InputError(path, "field " + twice, "it once", "it twice");
   if (!document.is_object()) throw InputError(path, "the file", "a JSON object", shown(&document));
@@ -196,7 +204,8 @@ void read_kda(const Fields& f, ModelConfig& c) {
   c.kda_head_dim = f.integer("head_dim", 1, kMaxHeadDim);
   c.short_conv_kernel_size = f.integer("short_conv_kernel_size", 2, 64);
   c.use_full_rank_gate = f.boolean_or("use_full_rank_gate", false);
-  if (f.find("gate_lower_bound")) c.gate_lower_bound = f.number("gate_lower_bound", -1000, -1e-6, false);
+  if (f.find("gate_lower_bound"))
+    c.gate_lower_bound = f.number("gate_lower_bound", -1000, -1e-6, false);
   const auto layers = static_cast<size_t>(c.num_hidden_layers);
   c.attention_kinds.assign(layers, AttentionKind::kMla);
   std::vector<const char*> owner(layers, nullptr);
@@ -210,8 +219,7 @@ void read_kda(const Fields& f, ModelConfig& c) {
 
 void read_mla(const Fields& f, ModelConfig& c) {
   c.num_attention_heads = f.integer("num_attention_heads", 1, kMaxHeads);
-  const int64_t kv_heads =
-      f.integer_or("num_key_value_heads", 1, kMaxHeads, c.num_attention_heads);
+  const int64_t kv_heads = f.integer_or("num_key_value_heads", 1, kMaxHeads, c.num_attention_heads);
   if (kv_heads != c.num_attention_heads)
     f.fail("num_key_value_heads", fmt::format("{}, the number of heads", c.num_attention_heads),
            std::to_string(kv_heads));
@@ -235,7 +243,8 @@ void read_router(const Fields& f, ModelConfig& c) {
   const int64_t group = c.num_experts / c.num_expert_group;
   if (c.topk_group < c.num_expert_group) {
     if (group < 2)
-      f.fail("num_expert_group", "at least two experts in a group", std::to_string(c.num_expert_group));
+      f.fail("num_expert_group", "at least two experts in a group",
+             std::to_string(c.num_expert_group));
     if (c.num_experts_per_token > c.topk_group * group)
       f.fail("topk_group", fmt::format("groups with at least {} experts", c.num_experts_per_token),
              std::to_string(c.topk_group));
@@ -341,7 +350,8 @@ ModelConfig parse_config(std::string_view json, std::string_view path) {
   const Json document = parse_document(json, path);
   const Fields top(document, path, "");
   ModelConfig c;
-  c.model_type = top.choice("model_type", {"kimi_k3", "kimi_linear"}) == 0 ? "kimi_k3" : "kimi_linear";
+  c.model_type =
+      top.choice("model_type", {"kimi_k3", "kimi_linear"}) == 0 ? "kimi_k3" : "kimi_linear";
   c.nested = top.find("text_config") != nullptr;
   c.untrained = top.boolean_or("k3_untrained", false);
   const Fields f = c.nested ? top.object("text_config") : top;

@@ -24,7 +24,7 @@ enum class RouterActivation : uint8_t { kSigmoid, kSoftmax };
 enum class HiddenActivation : uint8_t { kSitu, kSilu };
 
 struct VisionConfig {
-  int64_t vt_hidden_size = 0;  // D
+  int64_t vt_hidden_size = 0;   // D
   int64_t qkv_hidden_size = 0;  // Q, a multiple of 4 * heads
   int64_t vt_intermediate_size = 0;
   int64_t vt_num_attention_heads = 0;
@@ -65,8 +65,8 @@ struct ModelConfig {
   int64_t kda_num_heads = 0;  // num_heads
   int64_t kda_head_dim = 0;   // head_dim
   int64_t short_conv_kernel_size = 0;
-  std::optional<float> gate_lower_bound;  // absent = softplus decay
-  bool use_full_rank_gate = false;        // false = g_a_proj, g_b_proj
+  std::optional<float> gate_lower_bound;       // absent = softplus decay
+  bool use_full_rank_gate = false;             // false = g_a_proj, g_b_proj
   std::vector<AttentionKind> attention_kinds;  // one per layer
 
   // Feed-forward.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <random>
 #include <set>
 #include <tuple>
@@ -78,7 +79,8 @@ TEST(Config, TheReleasedLayersAndTower) {
   const ModelConfig c = parse(released());
   // The lists count from 1: layer 4 is index 3, and the last two are both MLA.
   for (int64_t i = 0; i < 93; ++i)
-    EXPECT_EQ(c.attention(i), i % 4 == 3 || i == 92 ? AttentionKind::kMla : AttentionKind::kKda) << i;
+    EXPECT_EQ(c.attention(i), i % 4 == 3 || i == 92 ? AttentionKind::kMla : AttentionKind::kKda)
+        << i;
   EXPECT_EQ(c.count(AttentionKind::kKda), 69);
   EXPECT_EQ(c.count(AttentionKind::kMla), 24);
   EXPECT_EQ(c.moe_layers(), 92);
@@ -147,8 +149,8 @@ TEST(Config, FlatK3AndNullsAndDefaults) {
   EXPECT_EQ(c.eos_token_id, 506);
   EXPECT_EQ(c.attn_res_block_size, 3);
   for (const char* optional :
-       {"attn_res_block_size", "q_lora_rank", "moe_layer_freq", "num_expert_group", "topk_group", "eos_token_id",
-        "routed_expert_hidden_size", "quantization_config", "activation_situ_beta",
+       {"attn_res_block_size", "q_lora_rank", "moe_layer_freq", "num_expert_group", "topk_group",
+        "eos_token_id", "routed_expert_hidden_size", "quantization_config", "activation_situ_beta",
         "activation_situ_linear_beta", "num_key_value_heads", "moe_router_activation_func"}) {
     flat[optional] = nullptr;
     EXPECT_EQ(parse_error(flat), "") << optional;
@@ -181,45 +183,89 @@ std::string dotted(std::string pointer) {
   return pointer.substr(1);
 }
 
+// "/a/layers/3" is an element of the field "/a/layers".
+std::string field_of(const std::string& pointer) {
+  const size_t slash = pointer.rfind('/');
+  return std::isdigit(static_cast<unsigned char>(pointer[slash + 1])) ? pointer.substr(0, slash)
+                                                                      : pointer;
+}
+
 TEST(Config, EveryFieldIsCheckedAndNamed) {
   const Json good = fixture_config("tiny-text");
   const std::set<std::string> read = fields_read(good);
-  const char* must[] = {
-      "hidden_size", "num_hidden_layers", "vocab_size", "num_attention_heads", "q_lora_rank", "kv_lora_rank",
-      "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "mla_use_output_gate", "intermediate_size",
-      "moe_intermediate_size", "num_experts", "num_experts_per_token", "num_shared_experts",
-      "first_k_dense_replace", "moe_layer_freq", "routed_expert_hidden_size", "latent_moe_use_norm",
-      "num_expert_group", "topk_group", "moe_renormalize", "moe_router_activation_func",
-      "routed_scaling_factor", "hidden_act", "activation_situ_beta", "activation_situ_linear_beta",
-      "attn_res_block_size", "rms_norm_eps", "tie_word_embeddings", "bos_token_id", "eos_token_id",
-      "pad_token_id", "num_key_value_heads", "linear_attn_config", "quantization_config", "mla_use_nope",
-      "linear_attn_config/num_heads", "linear_attn_config/head_dim", "linear_attn_config/kda_layers",
-      "linear_attn_config/full_attn_layers", "linear_attn_config/gate_lower_bound",
-      "linear_attn_config/use_full_rank_gate", "linear_attn_config/short_conv_kernel_size",
-      "quantization_config/format", "quantization_config/quant_method"};
-  for (const char* field : must) EXPECT_TRUE(read.contains(std::string("/text_config/") + field)) << field;
-  for (const char* field : {"/model_type", "/bos_token_id", "/eos_token_id", "/pad_token_id", "/text_config",
-                            "/media_placeholder_token_id", "/tie_word_embeddings", "/vision_config",
-                            "/vision_config/vt_hidden_size", "/vision_config/qkv_hidden_size",
-                            "/vision_config/vt_intermediate_size", "/vision_config/vt_num_attention_heads",
-                            "/vision_config/vt_num_hidden_layers", "/vision_config/patch_size",
-                            "/vision_config/init_pos_emb_height", "/vision_config/init_pos_emb_width",
-                            "/vision_config/init_pos_emb_time", "/vision_config/merge_kernel_size",
-                            "/vision_config/projector_ln_eps"})
+  const char* must[] = {"hidden_size",
+                        "num_hidden_layers",
+                        "vocab_size",
+                        "num_attention_heads",
+                        "q_lora_rank",
+                        "kv_lora_rank",
+                        "qk_nope_head_dim",
+                        "qk_rope_head_dim",
+                        "v_head_dim",
+                        "mla_use_output_gate",
+                        "intermediate_size",
+                        "moe_intermediate_size",
+                        "num_experts",
+                        "num_experts_per_token",
+                        "num_shared_experts",
+                        "first_k_dense_replace",
+                        "moe_layer_freq",
+                        "routed_expert_hidden_size",
+                        "latent_moe_use_norm",
+                        "num_expert_group",
+                        "topk_group",
+                        "moe_renormalize",
+                        "moe_router_activation_func",
+                        "routed_scaling_factor",
+                        "hidden_act",
+                        "activation_situ_beta",
+                        "activation_situ_linear_beta",
+                        "attn_res_block_size",
+                        "rms_norm_eps",
+                        "tie_word_embeddings",
+                        "bos_token_id",
+                        "eos_token_id",
+                        "pad_token_id",
+                        "num_key_value_heads",
+                        "linear_attn_config",
+                        "quantization_config",
+                        "mla_use_nope",
+                        "linear_attn_config/num_heads",
+                        "linear_attn_config/head_dim",
+                        "linear_attn_config/kda_layers",
+                        "linear_attn_config/full_attn_layers",
+                        "linear_attn_config/gate_lower_bound",
+                        "linear_attn_config/use_full_rank_gate",
+                        "linear_attn_config/short_conv_kernel_size",
+                        "quantization_config/format",
+                        "quantization_config/quant_method"};
+  for (const char* field : must)
+    EXPECT_TRUE(read.contains(std::string("/text_config/") + field)) << field;
+  for (const char* field :
+       {"/model_type", "/bos_token_id", "/eos_token_id", "/pad_token_id", "/text_config",
+        "/media_placeholder_token_id", "/tie_word_embeddings", "/vision_config",
+        "/vision_config/vt_hidden_size", "/vision_config/qkv_hidden_size",
+        "/vision_config/vt_intermediate_size", "/vision_config/vt_num_attention_heads",
+        "/vision_config/vt_num_hidden_layers", "/vision_config/patch_size",
+        "/vision_config/init_pos_emb_height", "/vision_config/init_pos_emb_width",
+        "/vision_config/init_pos_emb_time", "/vision_config/merge_kernel_size",
+        "/vision_config/projector_ln_eps"})
     EXPECT_TRUE(read.contains(field)) << field;
   EXPECT_FALSE(read.contains("/text_config/temperature"));
   // Each of them, with each wrong kind of value: one line, with the file and the full path.
   for (const std::string& field : read) {
     const Json::json_pointer at(field);
-    for (const Json& value : {Json("abc"), Json(-1), Json(1e300), Json(1.5), Json::array(), Json::object(),
-                              Json(uint64_t{1} << 63), Json(true), Json::array({Json::array()})}) {
-      const bool same_kind = good[at].type() == value.type() || (good[at].is_number() && value.is_number());
+    for (const Json& value :
+         {Json("abc"), Json(-1), Json(1e300), Json(1.5), Json::array(), Json::object(),
+          Json(uint64_t{1} << 63), Json(true), Json::array({Json::array()})}) {
+      const bool same_kind =
+          good[at].type() == value.type() || (good[at].is_number() && value.is_number());
       Json bad = good;
       bad[at] = value;
       const std::string error = parse_error(bad);
       if (same_kind || error.empty()) continue;
-      EXPECT_EQ(error.find("config.json: " + dotted(field).substr(0, dotted(field).find("layers"))), 0u)
-          << field << " = " << value << ": " << error;
+      EXPECT_TRUE(error.starts_with("config.json: " + dotted(field_of(field))))
+          << field << ": " << error;
       EXPECT_NE(error.find("expected"), std::string::npos) << error;
     }
     Json text = good;
@@ -228,16 +274,18 @@ TEST(Config, EveryFieldIsCheckedAndNamed) {
   }
   Json example = good;
   example["text_config"]["hidden_size"] = "abc";
-  EXPECT_EQ(parse_error(example),
-            "config.json: text_config.hidden_size: expected an integer in 1..1048576, found \"abc\"");
+  EXPECT_EQ(
+      parse_error(example),
+      "config.json: text_config.hidden_size: expected an integer in 1..1048576, found \"abc\"");
 }
 
 TEST(Config, MissingFieldsAreNamed) {
   const Json good = fixture_config("tiny-text");
-  for (const char* field : {"hidden_size", "num_hidden_layers", "vocab_size", "num_attention_heads",
-                            "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
-                            "intermediate_size", "moe_intermediate_size", "num_experts",
-                            "num_experts_per_token", "hidden_act", "rms_norm_eps", "linear_attn_config"}) {
+  for (const char* field :
+       {"hidden_size", "num_hidden_layers", "vocab_size", "num_attention_heads", "kv_lora_rank",
+        "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "intermediate_size",
+        "moe_intermediate_size", "num_experts", "num_experts_per_token", "hidden_act",
+        "rms_norm_eps", "linear_attn_config"}) {
     for (const bool null : {false, true}) {
       Json bad = good;
       if (null) {
@@ -245,7 +293,8 @@ TEST(Config, MissingFieldsAreNamed) {
       } else {
         bad["text_config"].erase(field);
       }
-      EXPECT_EQ(parse_error(bad).find(fmt::format("config.json: text_config.{}: expected", field)), 0u)
+      EXPECT_EQ(parse_error(bad).find(fmt::format("config.json: text_config.{}: expected", field)),
+                0u)
           << parse_error(bad);
     }
   }
@@ -259,11 +308,14 @@ TEST(Config, IrregularLayerLists) {
     return parse_error(bad);
   };
   const std::string at = "config.json: text_config.linear_attn_config.";
-  EXPECT_EQ(with("kda_layers", {1, 2, 3, 5, 6}),
-            at + "kda_layers: expected every layer in kda_layers or full_attn_layers (they count from 1), "
-                 "found layer 7 in neither");
+  EXPECT_EQ(
+      with("kda_layers", {1, 2, 3, 5, 6}),
+      at +
+          "kda_layers: expected every layer in kda_layers or full_attn_layers (they count from 1), "
+          "found layer 7 in neither");
   EXPECT_EQ(with("kda_layers", {1, 2, 3, 5, 6, 7, 8}),
-            at + "full_attn_layers[1]: expected each layer in one of kda_layers and full_attn_layers, once, "
+            at + "full_attn_layers[1]: expected each layer in one of kda_layers and "
+                 "full_attn_layers, once, "
                  "found layer 8, which is already in kda_layers");
   EXPECT_NE(with("full_attn_layers", {4, 8, 8, 9}).find("full_attn_layers[2]"), std::string::npos);
   EXPECT_EQ(with("full_attn_layers", {4, 8, 9, 10}),
@@ -305,8 +357,10 @@ TEST(Config, ValuesOutOfRangeOrUnsupported) {
       {"/text_config/eos_token_id", 507, "506, as at the top level, found 507"},
       {"/text_config/quantization_config/format", "nvfp4-pack-quantized", "mxfp4-pack-quantized"},
       {"/text_config/quantization_config/quant_method", "fp8", "compressed-tensors"},
-      {"/text_config/quantization_config/config_groups/group_0/weights/group_size", 16, "32..32, found 16"},
-      {"/text_config/quantization_config/config_groups/group_0/weights/num_bits", 8, "4..4, found 8"},
+      {"/text_config/quantization_config/config_groups/group_0/weights/group_size", 16,
+       "32..32, found 16"},
+      {"/text_config/quantization_config/config_groups/group_0/weights/num_bits", 8,
+       "4..4, found 8"},
       {"/model_type", "llama", R"("kimi_k3" or "kimi_linear", found "llama")"},
       {"/vision_config/merge_kernel_size", Json({3, 3}), "[2, 2], found [3,3]"},
       {"/vision_config/qkv_hidden_size", 50, "a multiple of 4 x 3 heads"},
@@ -340,9 +394,11 @@ TEST(Config, NotJson) {
   const auto error = [](const std::string& text) {
     return error_of([&] { parse_config(text, "config.json"); });
   };
-  EXPECT_NE(error("{\"a\": }").find("config.json: not JSON: at line 1, column 7"), std::string::npos)
+  EXPECT_NE(error("{\"a\": }").find("config.json: not JSON: at line 1, column 7"),
+            std::string::npos)
       << error("{\"a\": }");
   EXPECT_NE(error(""), "");
+  EXPECT_EQ(error("{\"a\": 1e999}"), "config.json: not JSON: number overflow parsing '1e999'");
   EXPECT_NE(error("[]").find("a JSON object"), std::string::npos);
   EXPECT_EQ(error("{\"model_type\":\"kimi_k3\",\"a\":{\"b\":1,\"b\":2}}"),
             "config.json: field b: expected it once, found it twice");
@@ -359,20 +415,23 @@ TEST(Config, DamagedConfigsNeverCrash) {
   const Json flat = good.flatten();
   for (const auto& [pointer, unused] : flat.items()) leaves.push_back(pointer);
   std::mt19937 rng(7);
-  const Json values[] = {0,    -1,   1,    2.5, 1e308, int64_t{1} << 40, uint64_t{1} << 63, "x", "",
-                         true, nullptr, Json::array(), Json::object(), Json::array({1, 1})};
+  const Json values[] = {
+      0,   -1, 1,    2.5,     1e308,         int64_t{1} << 40, uint64_t{1} << 63,
+      "x", "", true, nullptr, Json::array(), Json::object(),   Json::array({1, 1})};
   int refused = 0;
   for (int i = 0; i < 2000; ++i) {
     std::string damaged = text;
     if (i % 2) {
       Json changed = good;
       for (unsigned k = 0; k <= rng() % 3; ++k)
-        changed[Json::json_pointer(leaves[rng() % leaves.size()])] = values[rng() % std::size(values)];
+        changed[Json::json_pointer(leaves[rng() % leaves.size()])] =
+            values[rng() % std::size(values)];
       damaged = changed.dump();
     } else {
       for (unsigned k = 0; k <= rng() % 4; ++k) {
         const size_t at = rng() % damaged.size();
-        rng() % 2 ? damaged.replace(at, 1, 1, static_cast<char>(rng())) : damaged.erase(at, rng() % 9);
+        rng() % 2 ? damaged.replace(at, 1, 1, static_cast<char>(rng()))
+                  : damaged.erase(at, rng() % 9);
       }
     }
     try {

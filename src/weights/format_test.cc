@@ -36,8 +36,8 @@ TEST(Format, EveryHalfWidensExactlyAndComesBack) {
   }
 }
 
-// Between neighbours the nearer is chosen, on the middle the even one: checked on the middle of every
-// pair of neighbours and on the floats next to it, which decides all others.
+// Between neighbours the nearer is chosen, on the middle the even one: checked on the middle of
+// every pair of neighbours and on the floats next to it, which decides all others.
 TEST(Format, HalfRoundsToNearestEven) {
   for (uint32_t bits = 0; bits < 0x7c00; ++bits) {
     const auto low = static_cast<uint16_t>(bits), high = static_cast<uint16_t>(bits + 1);

@@ -91,8 +91,8 @@ void pack_bf16_panel(const std::byte* in, int64_t rows, int64_t cols, std::byte*
   for (int64_t r = 0; r < rows; ++r) std::memcpy(last + r * 4, in + (r + 1) * row_bytes - 2, 2);
 }
 
-// The values of a panel's columns [begin, begin + count), as tile[column][row]; rows the panel lacks
-// are zero. Element (row, column) lies at row * row_step + column * col_step.
+// The values of a panel's columns [begin, begin + count), as tile[column][row]; rows the panel
+// lacks are zero. Element (row, column) lies at row * row_step + column * col_step.
 struct Source {
   Dtype dtype;
   const std::byte* data;
@@ -113,7 +113,8 @@ struct Source {
   }
   void block_of_bf16(int64_t begin, float (*out)[kRows]) const {
     alignas(64) uint32_t pairs[kBlock / 2][kRows];
-    transpose_dwords(data + begin * 2, row_step * 2, kBlock / 2, reinterpret_cast<std::byte*>(pairs));
+    transpose_dwords(data + begin * 2, row_step * 2, kBlock / 2,
+                     reinterpret_cast<std::byte*>(pairs));
     for (int64_t i = 0; i < kBlock / 2; ++i)
       for (int64_t r = 0; r < kRows; r += 4) {
         const Quad pair = load_quad(&pairs[i][r]);
@@ -151,7 +152,8 @@ void quantize_block(const float (*tile)[kRows], std::byte* out, std::byte* scale
     }
     Reals divisor;
     for (int64_t i = 0; i < 4; ++i) {
-      const uint16_t half = std::min(f32_to_f16(std::bit_cast<float>(uint32_t{amax[i]}) / 127), kMaxHalf);
+      const uint16_t half =
+          std::min(f32_to_f16(std::bit_cast<float>(uint32_t{amax[i]}) / 127), kMaxHalf);
       std::memcpy(scales + (r + i) * 2, &half, 2);
       divisor[i] = half ? f16_to_f32(half) : std::numeric_limits<float>::infinity();
     }
@@ -215,12 +217,14 @@ void pack_bf16_panels(const std::byte* bf16, int64_t rows, int64_t cols, std::by
     pack_bf16_panel(bf16 + row * cols * 2, std::min(kRows, rows - row), cols, out);
 }
 
-void pack_f32_panels(Dtype from, const std::byte* data, int64_t rows, int64_t cols, std::byte* out) {
+void pack_f32_panels(Dtype from, const std::byte* data, int64_t rows, int64_t cols,
+                     std::byte* out) {
   assert(from == Dtype::kF32 || from == Dtype::kBf16);
   const int64_t whole = from == Dtype::kF32 ? rows / kRows * kRows : 0;
   for (int64_t row = 0; row < whole; row += kRows)
     transpose_dwords(data + row * cols * 4, cols * 4, cols, out + row * cols * 4);
-  widen_panels({from, data + whole * cols * 4, cols, 1}, rows - whole, cols, out + whole * cols * 4);
+  widen_panels({from, data + whole * cols * 4, cols, 1}, rows - whole, cols,
+               out + whole * cols * 4);
 }
 
 void quantize_int8_panels(Dtype from, const std::byte* data, int64_t rows, int64_t cols,
@@ -263,8 +267,9 @@ void pack_f32_panels_transposed(Dtype from, const std::byte* data, int64_t strid
   widen_panels({from, data, 1, stride}, rows, cols, out);
 }
 
-void quantize_int8_panels_transposed(Dtype from, const std::byte* data, int64_t stride, int64_t rows,
-                                     int64_t cols, std::byte* out, std::byte* scales) {
+void quantize_int8_panels_transposed(Dtype from, const std::byte* data, int64_t stride,
+                                     int64_t rows, int64_t cols, std::byte* out,
+                                     std::byte* scales) {
   assert(from == Dtype::kF32 || from == Dtype::kBf16);
   quantize_panels({from, data, 1, stride}, rows, cols, out, scales);
 }
@@ -290,7 +295,8 @@ float unpack_one(const WeightView& w, int64_t row, int64_t col) {
       const int64_t dword = (panel * ceil_div(w.cols, 2) + col / 2) * kRows + r;
       return load_float(Dtype::kBf16, w.data + dword * 4 + col % 2 * 2);
     }
-    case Layout::kInt8Panels: return unpack_int8(w, row, col);
+    case Layout::kInt8Panels:
+      return unpack_int8(w, row, col);
     case Layout::kMxfp4Rows: {
       const auto byte = static_cast<unsigned>(w.data[row * (w.cols / 2) + col / 2]);
       const auto e = static_cast<uint8_t>(w.scales[row * w.blocks() + col / kBlock]);

@@ -2,12 +2,13 @@
 //
 //   // All rows at once, or any run of whole panels by any thread:
 //   pack_bf16_panels(rows, 3072, 7168, out);
-//   pack_bf16_panels(rows + 16 * p * 7168 * 2, 16, 7168, out + p * panel_bytes(Layout::kBf16Panels, 7168));
+//   pack_bf16_panels(rows + 16 * p * 7168 * 2, 16, 7168, out + p * panel_bytes(Layout::kBf16Panels,
+//   7168));
 //
 // Sources are the released bytes and may be unaligned; a source row follows the last without a gap.
 // Each function packs `rows` rows that start a panel; rows that the last panel lacks become the
-// layout's padding. Ownership: callers own all buffers. Thread rule: pure; split a matrix at panels.
-// Errors: none, arguments are checked by assertions.
+// layout's padding. Ownership: callers own all buffers. Thread rule: pure; split a matrix at
+// panels. Errors: none, arguments are checked by assertions.
 #pragma once
 
 #include <cstddef>
@@ -33,21 +34,21 @@ void quantize_int8_panels(Dtype from, const std::byte* data, int64_t rows, int64
                           std::byte* out, std::byte* scales);
 
 // BF16 rows turned into panels where they lie. The buffer has room for whole panels,
-// ceil(rows / 16) * panel_bytes, and holds the rows at its start. With even `cols` a panel takes the
-// bytes of its own 16 rows, so threads may each take panels: call it with a pointer to the panel's
-// first byte and its rows. With odd `cols` panels are longer than rows: one call for the matrix.
-// `scratch`: panel_bytes(Layout::kBf16Panels, cols) bytes.
+// ceil(rows / 16) * panel_bytes, and holds the rows at its start. With even `cols` a panel takes
+// the bytes of its own 16 rows, so threads may each take panels: call it with a pointer to the
+// panel's first byte and its rows. With odd `cols` panels are longer than rows: one call for the
+// matrix. `scratch`: panel_bytes(Layout::kBf16Panels, cols) bytes.
 void pack_bf16_panels_in_place(std::byte* buffer, int64_t rows, int64_t cols, std::byte* scratch);
 
 // The transpose: result[r][c] = data[c * stride + r] (stride in elements). So W^T of the rows
-// [b, b + n) of a [*, w] matrix is rows = w, cols = n, data + b * w, stride = w; a thread that takes
-// panels from p starts 16 * p elements later.
+// [b, b + n) of a [*, w] matrix is rows = w, cols = n, data + b * w, stride = w; a thread that
+// takes panels from p starts 16 * p elements later.
 void pack_bf16_panels_transposed(const std::byte* bf16, int64_t stride, int64_t rows, int64_t cols,
                                  std::byte* out);
 void pack_f32_panels_transposed(Dtype from, const std::byte* data, int64_t stride, int64_t rows,
                                 int64_t cols, std::byte* out);
-void quantize_int8_panels_transposed(Dtype from, const std::byte* data, int64_t stride, int64_t rows,
-                                     int64_t cols, std::byte* out, std::byte* scales);
+void quantize_int8_panels_transposed(Dtype from, const std::byte* data, int64_t stride,
+                                     int64_t rows, int64_t cols, std::byte* out, std::byte* scales);
 
 // The values of any layout as [rows][cols] floats: the plain definition, for tests and references.
 void unpack(const WeightView& weight, float* out);

@@ -42,8 +42,8 @@ Stored store(const std::vector<float>& x, Dtype dtype) {
   s.buffer.resize(1 + x.size() * size);
   for (size_t i = 0; i < x.size(); ++i) {
     const uint16_t half = f32_to_bf16(x[i]);
-    std::memcpy(s.buffer.data() + 1 + i * size, dtype == Dtype::kBf16 ? static_cast<const void*>(&half) : &x[i],
-                size);
+    std::memcpy(s.buffer.data() + 1 + i * size,
+                dtype == Dtype::kBf16 ? static_cast<const void*>(&half) : &x[i], size);
   }
   return s;
 }
@@ -83,7 +83,8 @@ TEST(Panels, Bf16RoundTripAndDefinition) {
     for (int64_t r = 0; r < round_up(rows, 16); ++r)
       for (int64_t c = 0; c < pairs * 2; ++c) {
         uint16_t half;
-        std::memcpy(&half, p.data.data() + (((r / 16) * pairs + c / 2) * 16 + r % 16) * 4 + c % 2 * 2, 2);
+        std::memcpy(&half,
+                    p.data.data() + (((r / 16) * pairs + c / 2) * 16 + r % 16) * 4 + c % 2 * 2, 2);
         ASSERT_EQ(half, r < rows && c < cols ? f32_to_bf16(x[r * cols + c]) : 0) << r << "," << c;
       }
   }
@@ -109,14 +110,16 @@ TEST(Panels, AnyRunOfPanelsMayBePackedAlone) {
   Packed whole(Layout::kBf16Panels, rows, cols), parts(Layout::kBf16Panels, rows, cols);
   pack_bf16_panels(stored.data(), rows, cols, whole.data.data());
   Packed whole8(Layout::kInt8Panels, rows, cols), parts8(Layout::kInt8Panels, rows, cols);
-  quantize_int8_panels(Dtype::kBf16, stored.data(), rows, cols, whole8.data.data(), whole8.scales.data());
+  quantize_int8_panels(Dtype::kBf16, stored.data(), rows, cols, whole8.data.data(),
+                       whole8.scales.data());
   for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{3, 5}, {0, 1}, {1, 3}}) {
     const int64_t count = std::min(rows, end * 16) - begin * 16;
     pack_bf16_panels(stored.data() + begin * 16 * cols * 2, count, cols,
                      parts.data.data() + begin * panel_bytes(Layout::kBf16Panels, cols));
-    quantize_int8_panels(Dtype::kBf16, stored.data() + begin * 16 * cols * 2, count, cols,
-                         parts8.data.data() + begin * panel_bytes(Layout::kInt8Panels, cols),
-                         parts8.scales.data() + begin * panel_scale_bytes(Layout::kInt8Panels, cols));
+    quantize_int8_panels(
+        Dtype::kBf16, stored.data() + begin * 16 * cols * 2, count, cols,
+        parts8.data.data() + begin * panel_bytes(Layout::kInt8Panels, cols),
+        parts8.scales.data() + begin * panel_scale_bytes(Layout::kInt8Panels, cols));
   }
   EXPECT_EQ(whole.data, parts.data);
   EXPECT_EQ(whole8.data, parts8.data);
@@ -164,7 +167,8 @@ TEST(Panels, TransposedEqualsPackingTheTranspose) {
       pack_f32_panels(from, direct.data(), rows, cols, g.data.data());
       EXPECT_EQ(f.data, g.data) << rows << "x" << cols;
       Packed q(Layout::kInt8Panels, rows, cols), r(Layout::kInt8Panels, rows, cols);
-      quantize_int8_panels_transposed(from, stored.data(), rows, rows, cols, q.data.data(), q.scales.data());
+      quantize_int8_panels_transposed(from, stored.data(), rows, rows, cols, q.data.data(),
+                                      q.scales.data());
       quantize_int8_panels(from, direct.data(), rows, cols, r.data.data(), r.scales.data());
       EXPECT_EQ(q.data, r.data) << rows << "x" << cols;
       EXPECT_EQ(q.scales, r.scales) << rows << "x" << cols;
@@ -211,7 +215,8 @@ void expect_int8(const std::vector<float>& x, int64_t rows, int64_t cols, const 
           const int64_t c = b * 32 + dword_column(d, k);
           const auto got = static_cast<int>(p.data[((block * 8 + d) * 16 + r % 16) * 4 + k]);
           const bool inside = r < rows && c < cols;
-          ASSERT_EQ(got, inside ? naive_code(x[r * cols + c], f16_to_f32(half)) : 128) << r << "," << c;
+          ASSERT_EQ(got, inside ? naive_code(x[r * cols + c], f16_to_f32(half)) : 128)
+              << r << "," << c;
         }
     }
 }
@@ -234,12 +239,13 @@ TEST(Panels, Int8AtTheEdges) {
   x[192] = 127, x[193] = 0.5f, x[194] = 1.5f, x[195] = -2.5f, x[196] = -0.0f;
   x[256] = -127;
   Packed p(Layout::kInt8Panels, 16, 64);
-  quantize_int8_panels(Dtype::kF32, store(x, Dtype::kF32).data(), 16, 64, p.data.data(), p.scales.data());
+  quantize_int8_panels(Dtype::kF32, store(x, Dtype::kF32).data(), 16, 64, p.data.data(),
+                       p.scales.data());
   expect_int8(x, 16, 64, p);
   const auto y = p.values();
   EXPECT_EQ(y[1], 0.0f);
   EXPECT_EQ(y[192], 127.0f);
-  EXPECT_EQ(y[193], 0.0f);   // ties to even
+  EXPECT_EQ(y[193], 0.0f);  // ties to even
   EXPECT_EQ(y[194], 2.0f);
   EXPECT_EQ(y[195], -2.0f);
   EXPECT_EQ(y[256], -127.0f);
@@ -251,7 +257,8 @@ TEST(Panels, Int8SurvivesNonNumbers) {
   x[3] = std::numeric_limits<float>::quiet_NaN();
   x[40] = std::numeric_limits<float>::infinity();
   Packed p(Layout::kInt8Panels, 16, 32);
-  quantize_int8_panels(Dtype::kF32, store(x, Dtype::kF32).data(), 16, 32, p.data.data(), p.scales.data());
+  quantize_int8_panels(Dtype::kF32, store(x, Dtype::kF32).data(), 16, 32, p.data.data(),
+                       p.scales.data());
   EXPECT_NEAR(p.values()[2 * 32], 1.0f, 1e-3f);
 }
 
@@ -259,7 +266,8 @@ TEST(Panels, Int8ErrorIsHalfAStep) {
   const int64_t rows = 64, cols = 256;
   const auto x = numbers(rows * cols, 9, true);
   Packed p(Layout::kInt8Panels, rows, cols);
-  quantize_int8_panels(Dtype::kBf16, store(x, Dtype::kBf16).data(), rows, cols, p.data.data(), p.scales.data());
+  quantize_int8_panels(Dtype::kBf16, store(x, Dtype::kBf16).data(), rows, cols, p.data.data(),
+                       p.scales.data());
   const auto y = p.values();
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t b = 0; b < cols; b += 32) {

@@ -1,17 +1,13 @@
 #include "weights/reader.h"
 
-#include <chrono>
 #include <cstring>
 
-#include "base/error.h"
 #include "weights/format.h"
 
 namespace k3 {
 namespace {
 
 constexpr size_t kAlign = 4096;
-constexpr int kTries = 3;
-constexpr auto kPause = std::chrono::milliseconds(20);
 
 // Room for `bytes` read from an unaligned place.
 size_t lane_bytes(size_t bytes) { return static_cast<size_t>(round_up(static_cast<int64_t>(bytes), kAlign)) + 2 * kAlign; }
@@ -100,18 +96,12 @@ std::span<const std::byte> Reader::Lane::stage(const File& file, uint64_t offset
 }
 
 size_t Reader::Lane::read(const File& file, uint64_t offset, size_t length, std::span<std::byte> out) {
-  for (int attempt = 1;; ++attempt) {
-    try {
-      const size_t at = file.read_direct(offset, length, out);
-      reader_->bytes_read_ += length;
-      if (file.io_mode()[0] == 'b') reader_->buffered_ = true;
-      return at;
-    } catch (const WorkError&) {
-      if (attempt == kTries) throw;
-      ++reader_->retries_;
-      std::this_thread::sleep_for(kPause);
-    }
-  }
+  return reader_->retrying([&] {
+    const size_t at = file.read_direct(offset, length, out);
+    reader_->bytes_read_ += length;
+    if (file.io_mode()[0] == 'b') reader_->buffered_ = true;
+    return at;
+  });
 }
 
 }  // namespace k3

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -26,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "base/memory.h"
 #include "base/storage.h"
 
@@ -78,6 +80,21 @@ class Reader {
 
   void submit(Priority priority, Completion& completion, std::function<void(Lane&)> job);
 
+  // Calls read() up to three times while it throws WorkError, with a pause between; counts retries.
+  // For the reads that are done on other threads than the Reader's.
+  template <class F>
+  auto retrying(F&& read) {
+    for (int attempt = 1;; ++attempt) {
+      try {
+        return read();
+      } catch (const WorkError&) {
+        if (attempt == kTries) throw;
+        ++retries_;
+        std::this_thread::sleep_for(kPause);
+      }
+    }
+  }
+
   size_t staging_bytes() const { return staging_bytes_; }
   uint64_t bytes_read() const { return bytes_read_.load(); }  // asked for, not counting alignment
   uint64_t retries() const { return retries_.load(); }
@@ -92,6 +109,9 @@ class Reader {
     std::function<void(Lane&)> run;
   };
   void serve(int index);
+
+  static constexpr int kTries = 3;
+  static constexpr std::chrono::milliseconds kPause{20};
 
   const size_t staging_bytes_;
   Buffer staging_;

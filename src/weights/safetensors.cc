@@ -102,7 +102,8 @@ class HeaderParser {
         });
         if (n != 2) json_.fail("two offsets");
       } else {
-        fail(quoted(tensor), "dtype, shape and data_offsets", fmt::format("'{}'", printable(key, 40)));
+        fail(quoted(tensor), "dtype, shape and data_offsets",
+             fmt::format("'{}'", printable(key, 40)));
       }
     });
     if (dtypes != 1 || shapes != 1 || ranges != 1)
@@ -133,9 +134,9 @@ class HeaderParser {
     }
     if (zero) bytes = 0;
     if (end < begin || end > kMost || end - begin != bytes)
-      fail(quoted(tensor), fmt::format("data_offsets that span {} bytes for {} of {}",
-                                       static_cast<uint64_t>(bytes), info.shape.text(),
-                                       name(info.dtype)),
+      fail(quoted(tensor),
+           fmt::format("data_offsets that span {} bytes for {} of {}", static_cast<uint64_t>(bytes),
+                       info.shape.text(), name(info.dtype)),
            fmt::format("[{}, {}]", begin, end));
     info.offset = data_begin_ + begin;
     info.bytes = end - begin;
@@ -196,7 +197,8 @@ int64_t Shape::elements() const {
 }
 
 bool Shape::operator==(const Shape& other) const {
-  return rank_ == other.rank_ && std::equal(dims_.begin(), dims_.begin() + rank_, other.dims_.begin());
+  return rank_ == other.rank_ &&
+         std::equal(dims_.begin(), dims_.begin() + rank_, other.dims_.begin());
 }
 
 std::string Shape::text() const {
@@ -229,7 +231,8 @@ void parse_safetensors_header(std::string_view json, std::string_view path, uint
 }
 
 void parse_safetensors_header(const File& file, const TensorVisitor& visit, Metadata* metadata) {
-  parse_safetensors_header(read_safetensors_header(file), file.path(), file.size(), visit, metadata);
+  parse_safetensors_header(read_safetensors_header(file), file.path(), file.size(), visit,
+                           metadata);
 }
 
 void parse_safetensors_index(std::string_view json, std::string_view path,
@@ -306,7 +309,8 @@ uint64_t TensorSpec::bytes() const {
 }
 
 SafetensorsWriter::SafetensorsWriter(Storage& storage, const std::string& path,
-                                     const std::vector<TensorSpec>& tensors, const Metadata& metadata)
+                                     const std::vector<TensorSpec>& tensors,
+                                     const Metadata& metadata)
     : path_(path), writer_(storage.create(path)) {
   const auto dump = [](const nlohmann::json& value) {
     return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -364,12 +368,18 @@ void widen_to_float(Dtype dtype, const std::byte* data, int64_t count, float* ou
   };
   const auto number = [](auto value) { return static_cast<float>(value); };
   switch (dtype) {
-    case Dtype::kU8: return each(uint8_t{}, number);
-    case Dtype::kBf16: return each(uint16_t{}, bf16_to_f32);
-    case Dtype::kF16: return each(uint16_t{}, f16_to_f32);
-    case Dtype::kF32: return each(float{}, number);
-    case Dtype::kI32: return each(int32_t{}, number);
-    case Dtype::kI64: return each(int64_t{}, number);
+    case Dtype::kU8:
+      return each(uint8_t{}, number);
+    case Dtype::kBf16:
+      return each(uint16_t{}, bf16_to_f32);
+    case Dtype::kF16:
+      return each(uint16_t{}, f16_to_f32);
+    case Dtype::kF32:
+      return each(float{}, number);
+    case Dtype::kI32:
+      return each(int32_t{}, number);
+    case Dtype::kI64:
+      return each(int64_t{}, number);
   }
 }
 

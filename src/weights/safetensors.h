@@ -8,10 +8,11 @@
 //
 // parse_safetensors_header is the fast road for shards: no document tree, one call per tensor.
 // Do not use SafetensorsFile for a snapshot (weights/snapshot.h opens those).
-// Units: offsets and sizes are bytes, offsets are absolute in the file. Ownership: a SafetensorsFile
-// owns its File. Thread rule: reading is const and safe from many threads; a writer belongs to one.
-// Errors: InputError for a file that is wrong (path, tensor or byte, expected, found), WorkError when
-// a device fails. A file that could not be completed never appears under its name.
+// Units: offsets and sizes are bytes, offsets are absolute in the file. Ownership: a
+// SafetensorsFile owns its File. Thread rule: reading is const and safe from many threads; a writer
+// belongs to one. Errors: InputError for a file that is wrong (path, tensor or byte, expected,
+// found), WorkError when a device fails. A file that could not be completed never appears under its
+// name.
 #pragma once
 
 #include <array>
@@ -92,7 +93,7 @@ class SafetensorsFile {
   const TensorInfo& info(std::string_view name) const;  // throws, naming the tensor
 
   std::vector<std::byte> bytes(std::string_view name) const;
-  std::vector<float> floats(std::string_view name) const;     // F32, BF16, F16, U8, I32
+  std::vector<float> floats(std::string_view name) const;      // F32, BF16, F16, U8, I32
   std::vector<int64_t> integers(std::string_view name) const;  // I32, I64, U8
 
  private:
@@ -113,8 +114,8 @@ struct TensorSpec {
 // finish(), nor if it is never called.
 class SafetensorsWriter {
  public:
-  SafetensorsWriter(Storage& storage, const std::string& path, const std::vector<TensorSpec>& tensors,
-                    const Metadata& metadata = {});
+  SafetensorsWriter(Storage& storage, const std::string& path,
+                    const std::vector<TensorSpec>& tensors, const Metadata& metadata = {});
   void append(std::span<const std::byte> data);  // the next bytes, in pieces of any size
   void finish();                                 // WorkError unless exactly all bytes were appended
 
@@ -128,8 +129,8 @@ struct TensorData {
   TensorSpec spec;
   std::span<const std::byte> data;
 };
-void write_safetensors(Storage& storage, const std::string& path, const std::vector<TensorData>& tensors,
-                       const Metadata& metadata = {});
+void write_safetensors(Storage& storage, const std::string& path,
+                       const std::vector<TensorData>& tensors, const Metadata& metadata = {});
 
 // `count` stored elements widened to float. U8 and I32 become their numbers.
 void widen_to_float(Dtype dtype, const std::byte* data, int64_t count, float* out);

@@ -1,5 +1,5 @@
-// A JSON reader for headers of millions of bytes: it walks the text once, builds nothing, and checks
-// everything. Private to weights/; small files are read with the json library instead.
+// A JSON reader for headers of millions of bytes: it walks the text once, builds nothing, and
+// checks everything. Private to weights/; small files are read with the json library instead.
 //
 //   JsonScanner json(text, "model.safetensors.index.json");
 //   json.object([&](std::string_view key) { json.skip_value(); });
@@ -20,8 +20,8 @@ class JsonScanner {
   JsonScanner(std::string_view text, std::string_view path, uint64_t base = 0)
       : text_(text), path_(path), base_(base) {}
 
-  // Calls `member(key)` with the scanner at the member's value, which it must consume. The key stays
-  // valid until the next string that holds an escape.
+  // Calls `member(key)` with the scanner at the member's value, which it must consume. The key
+  // stays valid until the next string that holds an escape.
   template <class F>
   void object(F&& member) {
     open('{', "an object");

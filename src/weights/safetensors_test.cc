@@ -58,7 +58,8 @@ TEST(Safetensors, RoundTrip) {
   EXPECT_TRUE(file.floats("empty").empty());
   EXPECT_EQ(file.bytes("né \"\\\n\t/ 名").size(), 2u);
   EXPECT_EQ(error_of([&] { file.info("g"); }), "x: tensor 'g': not in the file");
-  EXPECT_EQ(error_of([&] { file.integers("f"); }), "x: tensor 'f': expected I32, I64 or U8, found F32");
+  EXPECT_EQ(error_of([&] { file.integers("f"); }),
+            "x: tensor 'f': expected I32, I64 or U8, found F32");
 }
 
 TEST(Safetensors, StreamedInPiecesOfAnySize) {
@@ -92,10 +93,11 @@ TEST(Safetensors, GoodHeadersInOddDress) {
   EXPECT_EQ(open_error(with_length("{}")), "");
   EXPECT_EQ(open_error(with_length("{ }      ")), "");
   MemoryStorage storage;
-  storage.put("x", with_length("\n{ \"\\u0061\\n\\ud83d\\ude00\" : { \"data_offsets\" : [ 2 , 4 ] , "
-                               "\"shape\":[ 2 ],\r\n\"dtype\"\t:\"U8\"}, \"z\":{\"dtype\":\"U8\","
-                               "\"shape\":[2],\"data_offsets\":[0,2]} }  ",
-                               "wxyz"));
+  storage.put("x",
+              with_length("\n{ \"\\u0061\\n\\ud83d\\ude00\" : { \"data_offsets\" : [ 2 , 4 ] , "
+                          "\"shape\":[ 2 ],\r\n\"dtype\"\t:\"U8\"}, \"z\":{\"dtype\":\"U8\","
+                          "\"shape\":[2],\"data_offsets\":[0,2]} }  ",
+                          "wxyz"));
   const auto file = SafetensorsFile::open(storage, "x");
   EXPECT_EQ(file.bytes("a\n\U0001F600")[0], std::byte{'y'});
   EXPECT_EQ(file.bytes("z")[0], std::byte{'w'});  // data order is not header order
@@ -115,21 +117,28 @@ TEST(Safetensors, WrongHeadersAreNamed) {
       {"{\"\\ud800\":{}}", "a surrogate pair"},
       {"{\"\\udc00\":{}}", "a surrogate pair"},
       {"{\"abc", "the end of a string"},
-      {tensor(""), "tensor 't': expected one dtype, one shape and one data_offsets, found 0, 0 and 0"},
-      {tensor(R"("dtype":"F64","shape":[],"data_offsets":[0,8])"), "tensor 't': dtype: expected one of"},
-      {tensor(R"("dtype":"U8","shape":[1,1,1,1,1,1],"data_offsets":[0,1])"), "at most 5 dimensions"},
-      {tensor(R"("dtype":"U8","shape":[-1],"data_offsets":[0,1])"), "a whole number from 0, found '-1]"},
+      {tensor(""),
+       "tensor 't': expected one dtype, one shape and one data_offsets, found 0, 0 and 0"},
+      {tensor(R"("dtype":"F64","shape":[],"data_offsets":[0,8])"),
+       "tensor 't': dtype: expected one of"},
+      {tensor(R"("dtype":"U8","shape":[1,1,1,1,1,1],"data_offsets":[0,1])"),
+       "at most 5 dimensions"},
+      {tensor(R"("dtype":"U8","shape":[-1],"data_offsets":[0,1])"),
+       "a whole number from 0, found '-1]"},
       {tensor(R"("dtype":"U8","shape":[1.0],"data_offsets":[0,1])"), "a whole number from 0"},
       {tensor(R"("dtype":"U8","shape":[01],"data_offsets":[0,1])"), "a whole number from 0"},
       {tensor(R"("dtype":"U8","shape":[99999999999999999999],"data_offsets":[0,1])"), "below 2^63"},
-      {tensor(R"("dtype":"U8","shape":[2],"data_offsets":[0,1])"), "span 2 bytes for [2] of U8, found [0, 1]"},
+      {tensor(R"("dtype":"U8","shape":[2],"data_offsets":[0,1])"),
+       "span 2 bytes for [2] of U8, found [0, 1]"},
       {tensor(R"("dtype":"U8","shape":[1],"data_offsets":[1,0])"), "found [1, 0]"},
       {tensor(R"("dtype":"U8","shape":[1],"data_offsets":[0])"), "two offsets"},
       {tensor(R"("dtype":"U8","shape":[1],"data_offsets":[0,1,2])"), "two offsets"},
-      {tensor(R"("dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0])"), "found [0, 0]"},
+      {tensor(R"("dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0])"),
+       "found [0, 0]"},
       {tensor(R"("dtype":"U8","shape":[1],"data_offsets":[0,1],"x":1)"), "found 'x'"},
       {tensor(R"("dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1])"), "found 2, 1 and 1"},
-      {tensor(R"("dtype":"U8","shape":[1],"data_offsets":[0,1])"), "size: expected 62 bytes by the header, found 61"},
+      {tensor(R"("dtype":"U8","shape":[1],"data_offsets":[0,1])"),
+       "size: expected 62 bytes by the header, found 61"},
       {R"({"__metadata__":{"a":1}})", "a string, found '1}}'"},
       {R"({"__metadata__":{},"__metadata__":{}})", "__metadata__: expected once"},
       {R"({"t":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"t":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
@@ -149,18 +158,22 @@ TEST(Safetensors, EveryLengthButTheRightOneIsRefused) {
   for (size_t n = 0; n < good.size(); ++n) EXPECT_NE(open_error(good.substr(0, n)), "") << n;
   EXPECT_EQ(open_error(good), "");
   const std::string longer = open_error(good + "x");
-  EXPECT_NE(longer.find(fmt::format("expected {} bytes by the header, found {} bytes", good.size(), good.size() + 1)),
+  EXPECT_NE(longer.find(fmt::format("expected {} bytes by the header, found {} bytes", good.size(),
+                                    good.size() + 1)),
             std::string::npos)
       << longer;
-  EXPECT_EQ(open_error(std::string(7, '\0')), "x.safetensors: size: expected at least 8 bytes, found 7 bytes");
-  EXPECT_NE(open_error(std::string(8, '\xff')).find("header: expected 2 to 100000000 bytes"), std::string::npos);
+  EXPECT_EQ(open_error(std::string(7, '\0')),
+            "x.safetensors: size: expected at least 8 bytes, found 7 bytes");
+  EXPECT_NE(open_error(std::string(8, '\xff')).find("header: expected 2 to 100000000 bytes"),
+            std::string::npos);
 }
 
 TEST(Safetensors, DeepMetadataCannotExhaustTheStack) {
   MemoryStorage storage;
   std::string deep = "{\"metadata\":" + std::string(100000, '[');
-  EXPECT_NE(error_of([&] { parse_safetensors_index(deep, "i", [](auto, auto) {}); }).find("64 deep"),
-            std::string::npos);
+  EXPECT_NE(
+      error_of([&] { parse_safetensors_index(deep, "i", [](auto, auto) {}); }).find("64 deep"),
+      std::string::npos);
 }
 
 TEST(Safetensors, IndexFormsAndErrors) {
@@ -173,12 +186,17 @@ TEST(Safetensors, IndexFormsAndErrors) {
       });
     });
   };
-  EXPECT_EQ(parse(R"({"metadata":{"total_size":1.5e3,"x":[true,false,null,-0.1]},"weight_map":{"a":"f","\u0062":"\u0067"}})"), "");
+  EXPECT_EQ(
+      parse(
+          R"({"metadata":{"total_size":1.5e3,"x":[true,false,null,-0.1]},"weight_map":{"a":"f","\u0062":"\u0067"}})"),
+      "");
   EXPECT_EQ(seen, (std::vector<std::string>{"a=f", "b=g"}));
   EXPECT_EQ(parse("{}"), "i.json: weight_map: expected an object of tensor names, found none");
-  EXPECT_NE(parse(R"({"weight_map":{"a":1}})").find("expected a string, found '1}}'"), std::string::npos);
+  EXPECT_NE(parse(R"({"weight_map":{"a":1}})").find("expected a string, found '1}}'"),
+            std::string::npos);
   EXPECT_NE(parse(R"({"weight_map":{},"weight_map":{}})").find("expected once"), std::string::npos);
-  for (const char* bad : {"nul", "01", "1.", "1e", "-", "tru", "{\"a\"}", "[1,]", "[1 2]", "", "\"", "'a'"})
+  for (const char* bad :
+       {"nul", "01", "1.", "1e", "-", "tru", "{\"a\"}", "[1,]", "[1 2]", "", "\"", "'a'"})
     EXPECT_NE(parse(std::string("{\"x\":") + bad + ",\"weight_map\":{}}"), "") << bad;
 }
 
@@ -189,18 +207,28 @@ std::string damaged(std::string text, std::mt19937& rng) {
   for (int i = 0; i < edits && !text.empty(); ++i) {
     const size_t at = rng() % text.size();
     switch (rng() % 5) {
-      case 0: text[at] = static_cast<char>(rng()); break;
-      case 1: text[at] = likely[rng() % likely.size()]; break;
-      case 2: text.erase(at, 1 + rng() % 20); break;
-      case 3: text.insert(at, text.substr(rng() % text.size(), rng() % 30)); break;
-      default: text.insert(at, 1, likely[rng() % likely.size()]);
+      case 0:
+        text[at] = static_cast<char>(rng());
+        break;
+      case 1:
+        text[at] = likely[rng() % likely.size()];
+        break;
+      case 2:
+        text.erase(at, 1 + rng() % 20);
+        break;
+      case 3:
+        text.insert(at, text.substr(rng() % text.size(), rng() % 30));
+        break;
+      default:
+        text.insert(at, 1, likely[rng() % likely.size()]);
     }
   }
   return text;
 }
 
 TEST(Safetensors, DamagedFilesNeverCrash) {
-  const std::string good = read_disk(fixture("tiny-vl/model/model-00001-of-000003.safetensors")).substr(0, 12744);
+  const std::string good =
+      read_disk(fixture("tiny-vl/model/model-00001-of-000003.safetensors")).substr(0, 12744);
   const std::string small = with_length(kGood, std::string(11, 'x'));
   std::mt19937 rng(1);
   int refused = 0;
@@ -211,7 +239,8 @@ TEST(Safetensors, DamagedFilesNeverCrash) {
     storage.put("x", i % 7 == 0 ? damaged(small, rng) : with_length(json, std::string(11, 'x')));
     try {
       const auto file = SafetensorsFile::open(storage, "x");
-      for (const auto& [name, info] : file.tensors()) EXPECT_EQ(file.bytes(name).size(), info.bytes);
+      for (const auto& [name, info] : file.tensors())
+        EXPECT_EQ(file.bytes(name).size(), info.bytes);
     } catch (const InputError& error) {
       ++refused;
       EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
@@ -234,7 +263,8 @@ TEST(Safetensors, ReadFaultsComeThrough) {
 TEST(Safetensors, GoldenFilesOpen) {
   const DiskStorage disk;
   for (const char* model : {"tiny-text", "tiny-odd", "tiny-linear", "tiny-vl"}) {
-    const auto file = SafetensorsFile::open(disk, fixture(std::string(model) + "/golden.safetensors"));
+    const auto file =
+        SafetensorsFile::open(disk, fixture(std::string(model) + "/golden.safetensors"));
     EXPECT_EQ(file.info("p5.logits").shape[0], 5);
     EXPECT_EQ(file.info("p70.layers.2.topk_ids").dtype, Dtype::kI32);
     EXPECT_EQ(file.floats("p5.logits").size(),

@@ -19,7 +19,8 @@ constexpr Dtype kPlaceDtypes[] = {Dtype::kU8, Dtype::kBf16, Dtype::kF32};
 
 uint64_t place_bits(uint32_t shard, Dtype dtype, uint64_t offset) {
   const auto code = std::find(std::begin(kPlaceDtypes), std::end(kPlaceDtypes), dtype);
-  return offset | static_cast<uint64_t>(code - std::begin(kPlaceDtypes)) << 48 | uint64_t{shard} << 50;
+  return offset | static_cast<uint64_t>(code - std::begin(kPlaceDtypes)) << 48 |
+         uint64_t{shard} << 50;
 }
 
 // Lines about one file or one pass; what passes the limit is only counted.
@@ -104,7 +105,8 @@ class SnapshotOpener {
   }
 
   uint32_t expert_slot(const ExpertName& e) const {
-    if (e.layer >= s_.config_.num_hidden_layers || e.expert >= s_.config_.num_experts) return kUnknown;
+    if (e.layer >= s_.config_.num_hidden_layers || e.expert >= s_.config_.num_experts)
+      return kUnknown;
     const int32_t moe = s_.moe_index_[static_cast<size_t>(e.layer)];
     if (moe < 0) return kUnknown;
     const auto expert = static_cast<size_t>(moe * s_.config_.num_experts + e.expert);
@@ -171,7 +173,8 @@ class SnapshotOpener {
   void index_entry(std::string_view name, std::string_view file) {
     const uint16_t shard = shard_id(file);
     const Parsed parsed = parse(name);
-    if (!parsed.vision && !prefix_known_) {
+    // The first name that is one of ours decides, so that a stray one cannot.
+    if (!parsed.vision && parsed.slot != kUnknown && !prefix_known_) {
       prefix_known_ = true;
       if (parsed.prefixed) s_.prefix_ = kTextPrefix;
     }
@@ -183,7 +186,9 @@ class SnapshotOpener {
     if (shard_of_[at] != kNowhere) unexpected_.add(index_path_, name, "one entry", "two");
     shard_of_[at] = shard;
     s_.has_vision_ = s_.has_vision_ || parsed.vision;
-    if (at >= s_.dense_.size() && (at - s_.dense_.size()) % 3 != 2) s_.mxfp4_ = true;
+    if (at < s_.dense_.size()) return;
+    any_expert_ = true;
+    if ((at - s_.dense_.size()) % 3 != 2) s_.mxfp4_ = true;
   }
 
   // Neighbours in the index mostly share a shard.
@@ -193,7 +198,8 @@ class SnapshotOpener {
     if (found == shard_ids_.end()) {
       if (file.empty() || file.find('/') != std::string_view::npos || file == "." || file == ".." ||
           file.find('\0') != std::string_view::npos)
-        throw InputError(index_path_, "weight_map", "file names", fmt::format("'{}'", printable(file, 80)));
+        throw InputError(index_path_, "weight_map", "file names",
+                         fmt::format("'{}'", printable(file, 80)));
       if (s_.shard_names_.size() == kMaxShards - 1)
         throw InputError(index_path_, "weight_map", fmt::format("fewer than {} files", kMaxShards),
                          "more");
@@ -209,7 +215,8 @@ class SnapshotOpener {
     std::vector<std::string> sorted = s_.shard_names_;
     std::sort(sorted.begin(), sorted.end());
     std::vector<uint16_t> fresh(sorted.size());
-    for (size_t i = 0; i < sorted.size(); ++i) fresh[shard_ids_[sorted[i]]] = static_cast<uint16_t>(i);
+    for (size_t i = 0; i < sorted.size(); ++i)
+      fresh[shard_ids_[sorted[i]]] = static_cast<uint16_t>(i);
     for (uint16_t& shard : shard_of_)
       if (shard != kNowhere) shard = fresh[shard];
     s_.shard_names_ = std::move(sorted);
@@ -217,6 +224,7 @@ class SnapshotOpener {
 
   // Whether the experts are packed and the tower is there is now known.
   void settle_form(const std::string& config_path) {
+    if (!any_expert_) s_.mxfp4_ = s_.config_.declares_mxfp4;  // for the list of what is missing
     if (s_.mxfp4_) check_mxfp4_sizes(s_.config_, config_path);
     s_.experts_.resize(experts_ * 6);
   }
@@ -246,8 +254,8 @@ class SnapshotOpener {
     seen_.assign(shard_of_.size(), 0);
     // Two even on one core: while one thread waits for the disk the other parses.
     ThreadPool pool(std::clamp(hardware_threads(), 2, 8));
-    pool.parallel_for(static_cast<int64_t>(shards), 1, [&](int64_t begin, int64_t) {
-      read_header(static_cast<uint32_t>(begin));
+    pool.parallel_for(static_cast<int64_t>(shards), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) read_header(static_cast<uint32_t>(i));
     });
     for (size_t i = 0; i < shard_of_.size(); ++i) {
       if (shard_of_[i] == kNowhere) continue;
@@ -298,7 +306,8 @@ class SnapshotOpener {
       return;
     }
     if (shard_of_[at] != shard) {
-      problems.add(file, name, fmt::format("it in {}, as the index says", s_.shard_names_[shard_of_[at]]),
+      problems.add(file, name,
+                   fmt::format("it in {}, as the index says", s_.shard_names_[shard_of_[at]]),
                    "it here");
       return;
     }
@@ -360,7 +369,7 @@ class SnapshotOpener {
   std::unordered_map<std::string, uint16_t> shard_ids_;
   std::string_view last_file_;
   uint16_t last_shard_ = 0;
-  bool prefix_known_ = false;
+  bool prefix_known_ = false, any_expert_ = false;
   Problems missing_, unexpected_;
   std::vector<Problems> shard_problems_;
 };
@@ -386,8 +395,8 @@ bool Snapshot::has(std::string_view name) const { return find(name) != nullptr; 
 
 const TensorRef& Snapshot::tensor(std::string_view name) const {
   if (const Dense* dense = find(name)) return dense->ref;
-  throw InputError(dir_, fmt::format("tensor '{}'", printable(stored_name(name))), "it in the snapshot",
-                   "none");
+  throw InputError(dir_, fmt::format("tensor '{}'", printable(stored_name(name))),
+                   "it in the snapshot", "none");
 }
 
 std::vector<float> Snapshot::floats(std::string_view name) const {
@@ -400,7 +409,8 @@ std::vector<float> Snapshot::floats(std::string_view name) const {
 }
 
 std::string Snapshot::stored_name(std::string_view canonical) const {
-  if (canonical.starts_with(kTextPrefix) || is_vision_name(canonical)) return std::string(canonical);
+  if (canonical.starts_with(kTextPrefix) || is_vision_name(canonical))
+    return std::string(canonical);
   return prefix_ + std::string(canonical);
 }
 
@@ -410,7 +420,7 @@ size_t Snapshot::expert_slot(int64_t moe, int64_t expert, int matrix, int scale)
 
 TensorRef Snapshot::expert_tensor(size_t slot) const {
   const uint64_t bits = experts_[slot].bits;
-  const ExpertTensorKind kind = !mxfp4_  ? ExpertTensorKind::kPlain
+  const ExpertTensorKind kind = !mxfp4_    ? ExpertTensorKind::kPlain
                                 : slot % 2 ? ExpertTensorKind::kScale
                                            : ExpertTensorKind::kPacked;
   TensorRef ref;
@@ -438,7 +448,8 @@ ExpertRef Snapshot::expert(int64_t layer, int64_t id) const {
     for (int scale = 0; scale <= (mxfp4_ ? 1 : 0); ++scale) {
       const size_t slot = expert_slot(moe_index_[static_cast<size_t>(layer)], id, m, scale);
       if (!experts_[slot].found())
-        throw InputError(dir_, fmt::format("layer {}, expert {}", layer, id), "its tensors", "none");
+        throw InputError(dir_, fmt::format("layer {}, expert {}", layer, id), "its tensors",
+                         "none");
       (scale ? matrices[m]->scale : matrices[m]->data) = expert_tensor(slot);
     }
   }

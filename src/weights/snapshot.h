@@ -8,8 +8,9 @@
 // open() accounts for every tensor: each one the config calls for is there with the right shape and
 // type, in the shard the index names, and nothing else is. Tensor names are canonical (without
 // `language_model.`); stored_name() gives the name in the files.
-// Units: bytes. Ownership: a Snapshot owns its open files; the Storage must outlive it. Thread rule:
-// const after open, usable from many threads. Errors: InputError, one line, naming file and tensor.
+// Units: bytes. Ownership: a Snapshot owns its open files; the Storage must outlive it. Thread
+// rule: const after open, usable from many threads. Errors: InputError, one line, naming file and
+// tensor.
 #pragma once
 
 #include <array>
@@ -36,8 +37,8 @@ struct TensorRef {
   uint64_t bytes = 0;
 };
 
-// One matrix of a routed expert. Packed: `data` is U8 [rows, cols/2] and `scale` U8 [rows, cols/32].
-// Plain: `data` is BF16 or F32 [rows, cols] and scale.bytes is 0.
+// One matrix of a routed expert. Packed: `data` is U8 [rows, cols/2] and `scale` U8 [rows,
+// cols/32]. Plain: `data` is BF16 or F32 [rows, cols] and scale.bytes is 0.
 struct ExpertMatrix {
   int64_t rows = 0, cols = 0;  // of the matrix, not of the packed bytes
   TensorRef data, scale;
@@ -63,8 +64,8 @@ struct SnapshotSummary {
 class Snapshot {
  public:
   // Throws at the first problem. With `problems`, tensors that are missing, unexpected or wrong and
-  // shards that cannot be read are collected there instead (at most kMaxProblems, then a count), and
-  // only what makes the rest meaningless (no config, no index) still throws.
+  // shards that cannot be read are collected there instead (at most kMaxProblems, then a count),
+  // and only what makes the rest meaningless (no config, no index) still throws.
   static Snapshot open(const Storage& storage, const std::string& dir);
   static Snapshot open(const Storage& storage, const std::string& dir,
                        std::vector<std::string>* problems);
@@ -74,7 +75,7 @@ class Snapshot {
   const ModelConfig& config() const { return config_; }
 
   bool has(std::string_view name) const;
-  const TensorRef& tensor(std::string_view name) const;  // throws, naming the tensor
+  const TensorRef& tensor(std::string_view name) const;    // throws, naming the tensor
   std::vector<float> floats(std::string_view name) const;  // read and widened: norms, biases
 
   bool mxfp4_experts() const { return mxfp4_; }
@@ -83,7 +84,7 @@ class Snapshot {
   bool has_vision() const { return has_vision_; }  // the tower and the projector
 
   size_t shards() const { return files_.size(); }
-  const File& shard(size_t i) const { return *files_[i]; }
+  const File& shard(size_t i) const { return *files_[i]; }  // one that no problem names
   const std::string& shard_name(size_t i) const { return shard_names_[i]; }
 
   std::string stored_name(std::string_view canonical) const;
@@ -91,11 +92,12 @@ class Snapshot {
   uint64_t tensors() const { return tensors_; }  // found, of those the config calls for
 
   // Reads every byte with direct reads from `threads` threads. Problems: NaN and infinity in BF16
-  // and F32 tensors, scale bytes of 255, and A_log padding that is not zero; one line per tensor with
-  // the first place and how many. `progress` gets bytes done and in all, from any thread, one call
-  // at a time. Throws WorkError when a device fails.
+  // and F32 tensors, scale bytes of 255, and A_log padding that is not zero; one line per tensor
+  // with the first place and how many. `progress` gets bytes done and in all, from any thread, one
+  // call at a time. Throws WorkError when a device fails.
   std::vector<std::string> verify_data(
-      const std::function<void(uint64_t done, uint64_t total)>& progress = {}, int threads = 2) const;
+      const std::function<void(uint64_t done, uint64_t total)>& progress = {},
+      int threads = 2) const;
 
  private:
   friend class SnapshotOpener;

@@ -31,8 +31,12 @@ inline std::string read_disk(const std::string& path) {
   return out.str();
 }
 
-inline std::string fixture(const std::string& path) { return std::string(K3_FIXTURES) + "/" + path; }
-inline std::string shared_file(const std::string& path) { return std::string(K3_SHARED) + "/" + path; }
+inline std::string fixture(const std::string& path) {
+  return std::string(K3_FIXTURES) + "/" + path;
+}
+inline std::string shared_file(const std::string& path) {
+  return std::string(K3_SHARED) + "/" + path;
+}
 
 // What a call says when it must fail, always on one line.
 template <class F>

@@ -70,10 +70,10 @@ class DataVerifier {
   std::vector<std::string> run(int threads) {
     std::vector<std::vector<std::string>> found(items_.size());
     ThreadPool pool(std::max(threads, 1));
-    pool.parallel_for(static_cast<int64_t>(items_.size()), 1, [&](int64_t begin, int64_t) {
-      const auto shard = static_cast<size_t>(begin);
+    pool.parallel_for(static_cast<int64_t>(items_.size()), 1, [&](int64_t begin, int64_t end) {
       try {
-        found[shard] = verify_shard(shard);
+        for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
+          found[i] = verify_shard(i);
       } catch (...) {
         stop_ = true;  // the other threads need not read their terabyte first
         throw;
@@ -125,6 +125,7 @@ class DataVerifier {
 
   std::vector<std::string> verify_shard(size_t shard) {
     std::vector<Item>& items = items_[shard];
+    if (items.empty()) return {};  // also a shard that could not be opened
     std::sort(items.begin(), items.end(),
               [](const Item& a, const Item& b) { return a.offset < b.offset; });
     const File& file = s_.shard(shard);
@@ -136,7 +137,8 @@ class DataVerifier {
     std::vector<std::string> lines;
     std::vector<Finding> findings(items.size());
     for (size_t i = 0; i < items.size() && !stop_;) {
-      // One window: from the first unread byte, over as many tensors as fit whole, or a part of one.
+      // One window: from the first unread byte, over as many tensors as fit whole, or a part of
+      // one.
       if (items[i].bytes > kWindow) {
         read_large(file, items[i], room, findings[i]);
         ++i;
@@ -148,7 +150,8 @@ class DataVerifier {
       const uint64_t length = items[end - 1].offset + items[end - 1].bytes - begin;
       const size_t at = file.read_direct(begin, length, room);
       for (; i < end; ++i)
-        check(items[i], room.data() + at + (items[i].offset - begin), 0, items[i].bytes, findings[i]);
+        check(items[i], room.data() + at + (items[i].offset - begin), 0, items[i].bytes,
+              findings[i]);
       advance(length);
     }
     for (size_t i = 0; i < items.size(); ++i)
@@ -170,7 +173,8 @@ class DataVerifier {
   void check(const Item& item, const std::byte* data, uint64_t done, uint64_t length,
              Finding& finding) const {
     const auto size = static_cast<uint64_t>(element_bytes(item.dtype));
-    const auto count = static_cast<int64_t>(length / size), first = static_cast<int64_t>(done / size);
+    const auto count = static_cast<int64_t>(length / size),
+               first = static_cast<int64_t>(done / size);
     if (item.dtype == Dtype::kU8) {
       if (!is_scale(item) || !std::memchr(data, 255, length)) return;
       for (int64_t i = 0; i < count; ++i)
@@ -183,23 +187,27 @@ class DataVerifier {
       if (const char* kind = bad_kind(item.dtype, data + i * static_cast<int64_t>(size)))
         finding.note(first + i, kind);
     if (item.id < s_.dense_.size() && s_.dense_[item.id].expected.padded)
-      for (int64_t i = std::max<int64_t>(0, s_.dense_[item.id].expected.elements() - first); i < count; ++i) {
+      for (int64_t i = std::max<int64_t>(0, s_.dense_[item.id].expected.elements() - first);
+           i < count; ++i) {
         uint32_t bits = 0;
         std::memcpy(&bits, data + i * static_cast<int64_t>(size), size);
-        if (bits & (size == 2 ? 0x7fffu : 0x7fffffffu)) finding.note(first + i, "a number in the padding");
+        if (bits & (size == 2 ? 0x7fffu : 0x7fffffffu))
+          finding.note(first + i, "a number in the padding");
       }
   }
 
   std::string line(const File& file, const Item& item, const Finding& finding) const {
     const auto size = static_cast<uint64_t>(element_bytes(item.dtype));
     const uint64_t byte = item.offset + static_cast<uint64_t>(finding.first) * size;
-    std::string found = fmt::format("{} at element {} (byte {})", finding.what, finding.first, byte);
+    std::string found =
+        fmt::format("{} at element {} (byte {})", finding.what, finding.first, byte);
     if (finding.count > 1) found += fmt::format(", {} in all", finding.count);
     const bool padding = std::string_view(finding.what).ends_with("padding");
     const char* expected = is_scale(item) ? "scale bytes below 255"
                            : padding      ? "zeros after the heads"
                                           : "finite numbers";
-    return InputError(file.path(), fmt::format("tensor '{}'", tensor_name(item)), expected, found).what();
+    return InputError(file.path(), fmt::format("tensor '{}'", tensor_name(item)), expected, found)
+        .what();
   }
 
   void advance(uint64_t bytes) {

@@ -137,17 +137,28 @@ bool eat_number(std::string_view& text, int32_t& value) {
 
 const char* name(Part part) {
   switch (part) {
-    case Part::kEmbed: return "embed";
-    case Part::kHead: return "head";
-    case Part::kKda: return "kda";
-    case Part::kMla: return "mla";
-    case Part::kSharedExperts: return "shared_experts";
-    case Part::kDenseMlp: return "dense_mlp";
-    case Part::kRouter: return "router";
-    case Part::kLatent: return "latent";
-    case Part::kNorms: return "norms";
-    case Part::kExperts: return "experts";
-    case Part::kVision: return "vision";
+    case Part::kEmbed:
+      return "embed";
+    case Part::kHead:
+      return "head";
+    case Part::kKda:
+      return "kda";
+    case Part::kMla:
+      return "mla";
+    case Part::kSharedExperts:
+      return "shared_experts";
+    case Part::kDenseMlp:
+      return "dense_mlp";
+    case Part::kRouter:
+      return "router";
+    case Part::kLatent:
+      return "latent";
+    case Part::kNorms:
+      return "norms";
+    case Part::kExperts:
+      return "experts";
+    case Part::kVision:
+      return "vision";
   }
   return "?";
 }
@@ -156,8 +167,7 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& c) {
   std::vector<ExpectedTensor> all;
   Listing out(all);
   out.add("model.embed_tokens.weight", {c.vocab_size, c.hidden_size}, Part::kEmbed);
-  if (!c.tie_word_embeddings)
-    out.add("lm_head.weight", {c.vocab_size, c.hidden_size}, Part::kHead);
+  if (!c.tie_word_embeddings) out.add("lm_head.weight", {c.vocab_size, c.hidden_size}, Part::kHead);
   out.add("model.norm.weight", {c.hidden_size}, Part::kNorms);
   if (c.attn_res_block_size) {
     out.add("model.output_attn_res_norm.weight", {c.hidden_size}, Part::kNorms);
@@ -232,9 +242,12 @@ Shape expert_tensor_shape(const ModelConfig& c, ExpertMatrixId matrix, ExpertTen
   const int64_t rows = down ? c.expert_width() : c.moe_intermediate_size;
   const int64_t cols = down ? c.moe_intermediate_size : c.expert_width();
   switch (kind) {
-    case ExpertTensorKind::kPacked: return {rows, cols / 2};
-    case ExpertTensorKind::kScale: return {rows, cols / kBlock};
-    case ExpertTensorKind::kPlain: break;
+    case ExpertTensorKind::kPacked:
+      return {rows, cols / 2};
+    case ExpertTensorKind::kScale:
+      return {rows, cols / kBlock};
+    case ExpertTensorKind::kPlain:
+      break;
   }
   return {rows, cols};
 }
@@ -247,7 +260,8 @@ void check_mxfp4_sizes(const ModelConfig& c, std::string_view path) {
                        std::to_string(size));
   };
   check("moe_intermediate_size", c.moe_intermediate_size);
-  check(c.routed_expert_hidden_size ? "routed_expert_hidden_size" : "hidden_size", c.expert_width());
+  check(c.routed_expert_hidden_size ? "routed_expert_hidden_size" : "hidden_size",
+        c.expert_width());
 }
 
 }  // namespace k3

@@ -22,7 +22,17 @@ namespace k3 {
 // What a tensor is part of, for accounting. kNorms holds every RMS norm and all Attention Residual
 // vectors; kRouter the gate and its selection bias; kLatent the two latent projections.
 enum class Part : uint8_t {
-  kEmbed, kHead, kKda, kMla, kSharedExperts, kDenseMlp, kRouter, kLatent, kNorms, kExperts, kVision
+  kEmbed,
+  kHead,
+  kKda,
+  kMla,
+  kSharedExperts,
+  kDenseMlp,
+  kRouter,
+  kLatent,
+  kNorms,
+  kExperts,
+  kVision
 };
 constexpr int kParts = 11;
 const char* name(Part part);  // "shared_experts"

@@ -42,14 +42,19 @@ TEST(TensorNames, ExpertShapes) {
   c.hidden_size = 7168;
   c.routed_expert_hidden_size = 3584;
   c.moe_intermediate_size = 3072;
-  EXPECT_EQ(expert_tensor_shape(c, ExpertMatrixId::kW1, ExpertTensorKind::kPacked), (Shape{3072, 1792}));
-  EXPECT_EQ(expert_tensor_shape(c, ExpertMatrixId::kW2, ExpertTensorKind::kScale), (Shape{3584, 96}));
-  EXPECT_EQ(expert_tensor_shape(c, ExpertMatrixId::kW3, ExpertTensorKind::kPlain), (Shape{3072, 3584}));
+  EXPECT_EQ(expert_tensor_shape(c, ExpertMatrixId::kW1, ExpertTensorKind::kPacked),
+            (Shape{3072, 1792}));
+  EXPECT_EQ(expert_tensor_shape(c, ExpertMatrixId::kW2, ExpertTensorKind::kScale),
+            (Shape{3584, 96}));
+  EXPECT_EQ(expert_tensor_shape(c, ExpertMatrixId::kW3, ExpertTensorKind::kPlain),
+            (Shape{3072, 3584}));
   c.routed_expert_hidden_size = 0;
-  EXPECT_EQ(expert_tensor_shape(c, ExpertMatrixId::kW2, ExpertTensorKind::kPlain), (Shape{7168, 3072}));
+  EXPECT_EQ(expert_tensor_shape(c, ExpertMatrixId::kW2, ExpertTensorKind::kPlain),
+            (Shape{7168, 3072}));
   c.moe_intermediate_size = 40;
-  EXPECT_EQ(error_of([&] { check_mxfp4_sizes(c, "config.json"); }),
-            "config.json: moe_intermediate_size: expected a multiple of 32 for packed experts, found 40");
+  EXPECT_EQ(
+      error_of([&] { check_mxfp4_sizes(c, "config.json"); }),
+      "config.json: moe_intermediate_size: expected a multiple of 32 for packed experts, found 40");
 }
 
 // The names of the released index, no more and no less, and the counts of numerics.md 1.

@@ -12,9 +12,12 @@ namespace {
 const Probes& probes(Isa isa) {
   assert(supported(isa));
   switch (isa) {
-    case Isa::kScalar: break;
-    case Isa::kAvx2: return avx2::probes();
-    case Isa::kAvx512: return avx512::probes();
+    case Isa::kScalar:
+      break;
+    case Isa::kAvx2:
+      return avx2::probes();
+    case Isa::kAvx512:
+      return avx512::probes();
   }
   return scalar::probes();
 }

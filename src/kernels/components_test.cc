@@ -82,7 +82,8 @@ TEST_P(Components, Situ) {
     auto c = read_component(name);
     const int64_t n = c["gate"].size();
     std::vector<float> y(static_cast<size_t>(n));
-    k.situ_mul(c["gate"].f32(), c["up"].f32(), 4, std::string(name) == "situ" ? 25 : 0, n, y.data());
+    k.situ_mul(c["gate"].f32(), c["up"].f32(), 4, std::string(name) == "situ" ? 25 : 0, n,
+               y.data());
     expect_near(y.data(), c["out"], 1e-5, name);
   }
 }
@@ -156,7 +157,8 @@ TEST_P(Components, Kda) {
     const std::vector<float> alpha = decays(k, c, c["g"], std::string(name) != "kda_softplus");
     std::vector<float> state(static_cast<size_t>(heads * groups * d * 16));
     const auto at = [&](int64_t h, int64_t value, int64_t channel) -> float& {
-      return state[static_cast<size_t>(((h * groups + value / 16) * d + channel) * 16 + value % 16)];
+      return state[static_cast<size_t>(((h * groups + value / 16) * d + channel) * 16 +
+                                       value % 16)];
     };
     std::vector<float> final_state(static_cast<size_t>(heads * d * d));
     for (int64_t h = 0; h < heads; ++h) {
@@ -187,7 +189,8 @@ TEST_P(Components, Kda) {
 TEST_P(Components, ShortConv) {
   auto c = read_component("short_conv");
   const int64_t tokens = c["x"].shape[0], channels = c["x"].shape[1], width = 4;
-  std::vector<float> w(static_cast<size_t>(width * channels)), y(static_cast<size_t>(tokens * channels));
+  std::vector<float> w(static_cast<size_t>(width * channels)),
+      y(static_cast<size_t>(tokens * channels));
   for (int64_t i = 0; i < width * channels; ++i) {  // stored [channel][tap]
     w[static_cast<size_t>(i % width * channels + i / width)] = c["weight"].f32()[i];
   }
@@ -233,11 +236,10 @@ TEST_P(Components, Mxfp4) {
       // One block as a matrix of its own: no neighbour with an infinite value joins the sum.
       const int64_t block = i / kBlock;
       if (refused(block)) continue;
-      const WeightView w{Layout::kMxfp4Rows, 1, kBlock,
-                         reinterpret_cast<const std::byte*>(packed.bytes.data()) +
-                             (r * cols + block * kBlock) / 2,
-                         reinterpret_cast<const std::byte*>(scale.bytes.data()) +
-                             r * cols / kBlock + block};
+      const WeightView w{
+          Layout::kMxfp4Rows, 1, kBlock,
+          reinterpret_cast<const std::byte*>(packed.bytes.data()) + (r * cols + block * kBlock) / 2,
+          reinterpret_cast<const std::byte*>(scale.bytes.data()) + r * cols / kBlock + block};
       float x[kBlock] = {}, y = -1;
       x[i % kBlock] = 1;
       Operand operand;

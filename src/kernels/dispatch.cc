@@ -9,9 +9,12 @@ namespace k3 {
 
 const char* name(Isa isa) {
   switch (isa) {
-    case Isa::kScalar: return "scalar";
-    case Isa::kAvx2: return "avx2";
-    case Isa::kAvx512: return "avx512";
+    case Isa::kScalar:
+      return "scalar";
+    case Isa::kAvx2:
+      return "avx2";
+    case Isa::kAvx512:
+      return "avx512";
   }
   return "?";
 }
@@ -26,10 +29,11 @@ bool has_f16c() {  // which clang's feature test does not know
 // The compiler's feature test also asks whether the operating system saves the registers.
 bool supported(Isa isa) {
   switch (isa) {
-    case Isa::kScalar: return true;
+    case Isa::kScalar:
+      return true;
     case Isa::kAvx2:
-      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-             has_f16c() && __builtin_cpu_supports("bmi2");
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c() &&
+             __builtin_cpu_supports("bmi2");
     case Isa::kAvx512:
       return supported(Isa::kAvx2) && __builtin_cpu_supports("avx512f") &&
              __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
@@ -55,9 +59,12 @@ Isa best_isa() {
 const Kernels& kernels(Isa isa) {
   assert(supported(isa));
   switch (isa) {
-    case Isa::kScalar: break;
-    case Isa::kAvx2: return avx2::table();
-    case Isa::kAvx512: return avx512::table();
+    case Isa::kScalar:
+      break;
+    case Isa::kAvx2:
+      return avx2::table();
+    case Isa::kAvx512:
+      return avx512::table();
   }
   return scalar::table();
 }

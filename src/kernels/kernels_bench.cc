@@ -39,7 +39,7 @@ std::byte* huge(int64_t bytes) {
 struct Measurement {
   std::string name;
   const char* unit;
-  double ceiling_index;        // which measurement it is a fraction of; itself for ceilings
+  double ceiling_index;         // which measurement it is a fraction of; itself for ceilings
   std::function<double()> run;  // the amount done, in billions
   std::vector<double> rates = {};
 };
@@ -150,21 +150,20 @@ void stream_products(const Kernels& k, int repetitions, const std::string& only)
     std::vector<float> y(static_cast<size_t>(8 * product.rows));
     std::vector<Activations> x;
     std::vector<Measurement> group;
-    group.push_back({"read", "GB/s", 0, [&] {
-                       return read_ceiling(k.isa, memory, bytes, 0).amount / 1e9;
-                     }});
+    group.push_back(
+        {"read", "GB/s", 0, [&] { return read_ceiling(k.isa, memory, bytes, 0).amount / 1e9; }});
     const int64_t batches[] = {1, 2, 4, 6, 8};
     for (const int64_t m : batches) {
       x.emplace_back(k, product.form, product.layout, m, product.cols);
     }
     for (size_t i = 0; i < x.size(); ++i) {
-      group.push_back({std::string(product.name) + ", M = " + std::to_string(batches[i]), "GB/s", 0,
-                       [&, i] {
-                         for (const WeightView& view : w.matrices) {
-                           k.matmul(view, x[i].operand(), y.data(), product.rows, 0, view.panels());
-                         }
-                         return w.bytes / 1e9;
-                       }});
+      group.push_back(
+          {std::string(product.name) + ", M = " + std::to_string(batches[i]), "GB/s", 0, [&, i] {
+             for (const WeightView& view : w.matrices) {
+               k.matmul(view, x[i].operand(), y.data(), product.rows, 0, view.panels());
+             }
+             return w.bytes / 1e9;
+           }});
     }
     report(group, repetitions);
   }
@@ -183,7 +182,8 @@ void tile_products(const Kernels& k, int repetitions, const std::string& only) {
     std::vector<Measurement> group;
     const bool f32 = product.form == ActivationForm::kF32;
     group.push_back({f32 ? "fma" : "dot", f32 ? "GFLOP/s" : "GOP/s", 0, [&] {
-                       return (f32 ? fma_ceiling(k.isa, 0.01) : dot_ceiling(k.isa, 0.01)).amount / 1e9;
+                       return (f32 ? fma_ceiling(k.isa, 0.01) : dot_ceiling(k.isa, 0.01)).amount /
+                              1e9;
                      }});
     const int64_t batches[] = {16, 64, 256};
     for (const int64_t m : batches) {
@@ -193,7 +193,8 @@ void tile_products(const Kernels& k, int repetitions, const std::string& only) {
       group.push_back({std::string(product.name) + ", M = " + std::to_string(batches[i]),
                        f32 ? "GFLOP/s" : "GOP/s", 0, [&, i] {
                          k.matmul(view, x[i].operand(), y.data(), product.rows, 0, view.panels());
-                         return 2e-9 * static_cast<double>(batches[i] * product.rows * product.cols);
+                         return 2e-9 *
+                                static_cast<double>(batches[i] * product.rows * product.cols);
                        }});
     }
     report(group, repetitions);
@@ -228,7 +229,8 @@ void kda_and_mla(const Kernels& k, int repetitions) {
   std::vector<int64_t> visible(static_cast<size_t>(lanes), positions);
   std::vector<float*> outs;
   for (int64_t i = 0; i < lanes; ++i) outs.push_back(mla_out.data() + i * latent);
-  for (int64_t p = 0; p < positions; p += kMlaPage) page_list.push_back(pages.data() + p * channels);
+  for (int64_t p = 0; p < positions; p += kMlaPage)
+    page_list.push_back(pages.data() + p * channels);
   const MlaLanes mla{lanes,       channels,         latent, queries.data(), visible.data(),
                      outs.data(), page_list.data(), 0.1f,   scratch.data()};
 
@@ -246,9 +248,8 @@ void kda_and_mla(const Kernels& k, int repetitions) {
   report(group, repetitions);
   std::vector<Measurement> decode;
   const int64_t bytes = layers * heads * d * d * 4;
-  decode.push_back({"read", "GB/s", 0, [&] {
-                      return read_ceiling(k.isa, states, bytes, 0).amount / 1e9;
-                    }});
+  decode.push_back(
+      {"read", "GB/s", 0, [&] { return read_ceiling(k.isa, states, bytes, 0).amount / 1e9; }});
   decode.push_back({"kda decode, read + write", "GB/s", 0, [&] {
                       kda(1, layers * heads);
                       return 2e-9 * static_cast<double>(bytes);
@@ -270,10 +271,10 @@ void small_ones(const Kernels& k, int repetitions) {
   };
   std::vector<Measurement> group;
   group.push_back(thousand("add", [&] { k.add(a.data(), n, b.data()); }));
-  group.push_back(thousand("rms_norm", [&] { k.rms_norm(a.data(), a.data(), 1e-5f, n, c.data()); }));
-  group.push_back(thousand("mix_residuals of 9", [&] {
-    k.mix_residuals(v.data(), 9, a.data(), 1e-5f, n, c.data());
-  }));
+  group.push_back(
+      thousand("rms_norm", [&] { k.rms_norm(a.data(), a.data(), 1e-5f, n, c.data()); }));
+  group.push_back(thousand("mix_residuals of 9",
+                           [&] { k.mix_residuals(v.data(), 9, a.data(), 1e-5f, n, c.data()); }));
   group.push_back(thousand("exp", [&] { k.exp(a.data(), n, c.data()); }));
   group.push_back(
       thousand("situ_mul", [&] { k.situ_mul(a.data(), a.data(), 4, 25, n, c.data()); }));

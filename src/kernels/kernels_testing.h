@@ -120,9 +120,7 @@ struct Matrix {
   float factor(int64_t row, int64_t col) const {
     return scale[static_cast<size_t>(row * ceil_div(cols, kBlock) + col / kBlock)];
   }
-  float at(int64_t row, int64_t col) const {
-    return value[static_cast<size_t>(row * cols + col)];
-  }
+  float at(int64_t row, int64_t col) const { return value[static_cast<size_t>(row * cols + col)]; }
 };
 
 inline Matrix random_matrix(Layout layout, int64_t rows, int64_t cols, Random& random) {
@@ -181,8 +179,10 @@ inline Matrix random_matrix(Layout layout, int64_t rows, int64_t cols, Random& r
               const int64_t c = b * 32 + dword_column(d, i);
               if (c >= cols) continue;
               const int64_t kind = random.below(16);  // the extremes come often
-              const auto byte = static_cast<uint8_t>(
-                  kind == 0 ? 0 : kind == 1 ? 255 : kind == 2 ? 1 : random.below(256));
+              const auto byte = static_cast<uint8_t>(kind == 0   ? 0
+                                                     : kind == 1 ? 255
+                                                     : kind == 2 ? 1
+                                                                 : random.below(256));
               value(r, c) = static_cast<float>(byte) - 128;
               data[(((r / 16 * blocks + b) * 8 + d) * 16 + r % 16) * 4 + i] = byte;
             }

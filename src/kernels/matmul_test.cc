@@ -15,10 +15,10 @@ struct Case {
   ActivationForm form;
 };
 constexpr Case kCases[] = {
-    {Layout::kF32Panels, ActivationForm::kF32},    {Layout::kBf16Panels, ActivationForm::kF32},
-    {Layout::kInt8Panels, ActivationForm::kF32},   {Layout::kInt8Panels, ActivationForm::kInt16},
-    {Layout::kInt8Panels, ActivationForm::kInt8},  {Layout::kMxfp4Rows, ActivationForm::kF32},
-    {Layout::kMxfp4Rows, ActivationForm::kInt16},  {Layout::kMxfp4Rows, ActivationForm::kInt8},
+    {Layout::kF32Panels, ActivationForm::kF32},   {Layout::kBf16Panels, ActivationForm::kF32},
+    {Layout::kInt8Panels, ActivationForm::kF32},  {Layout::kInt8Panels, ActivationForm::kInt16},
+    {Layout::kInt8Panels, ActivationForm::kInt8}, {Layout::kMxfp4Rows, ActivationForm::kF32},
+    {Layout::kMxfp4Rows, ActivationForm::kInt16}, {Layout::kMxfp4Rows, ActivationForm::kInt8},
 };
 std::string label(const Case& c) {
   const char* form = c.form == ActivationForm::kF32     ? "f32"
@@ -77,8 +77,7 @@ struct Tokens {
     const int64_t block = col / 32;
     for (int64_t p = 0; p < 32; ++p) {
       if (dword_column(p / 4, p % 4) != col % 32) continue;
-      const int8_t* high =
-          token + (block / 4 * planes() * 8 + p / 4) * 16 + block % 4 * 4 + p % 4;
+      const int8_t* high = token + (block / 4 * planes() * 8 + p / 4) * 16 + block % 4 * 4 + p % 4;
       return planes() == 1 ? *high : 256 * high[0] + high[128];
     }
     return 0;
@@ -206,8 +205,8 @@ TEST(Matmul, TokensTogetherEqualEachAlone) {
   }
 }
 
-// A result is chains of n/2 fma and one sum, each rounding once: |error| <= gamma_(n/2+1) sum |w x|.
-// Block formats: 16 fma, a sum, then one fma per block.
+// A result is chains of n/2 fma and one sum, each rounding once: |error| <= gamma_(n/2+1) sum |w
+// x|. Block formats: 16 fma, a sum, then one fma per block.
 TEST(Matmul, F32OperandAgreesWithDouble) {
   Random random(4);
   for (const Case& c : kCases) {
@@ -276,7 +275,9 @@ TEST(Matmul, IntegerExtremesDoNotSaturate) {
     Matrix m = random_matrix(c.layout, rows, cols, random);
     const bool mxfp4 = c.layout == Layout::kMxfp4Rows;
     for (const int sign : {-1, 1}) {
-      const auto byte = static_cast<std::byte>(mxfp4 ? (sign < 0 ? 0xff : 0x77) : sign < 0 ? 0 : 255);
+      const auto byte = static_cast<std::byte>(mxfp4      ? (sign < 0 ? 0xff : 0x77)
+                                               : sign < 0 ? 0
+                                                          : 255);
       std::fill(m.data.begin(), m.data.end(), byte);
       std::fill(m.scales.begin(), m.scales.end(), std::byte{mxfp4 ? uint8_t{127} : uint8_t{0x3c}});
       const int64_t weight = mxfp4 ? sign * 12 : sign < 0 ? -128 : 127;
@@ -368,8 +369,8 @@ TEST(Quantize, EveryTargetEqualsTheScalarOne) {
   }
 }
 
-// q * scale is within half a step of x: the roundings of limit / amax, of the product with it and of
-// the scale move q by at most 3 units in 2^24 of its limit.
+// q * scale is within half a step of x: the roundings of limit / amax, of the product with it and
+// of the scale move q by at most 3 units in 2^24 of its limit.
 TEST(Quantize, IsTheNearestStep) {
   Random random(9);
   for (const Case& c : kCases) {
@@ -415,7 +416,8 @@ TEST(RoundMxfp8, IsTheNearestE4m3UnderTheLeastScaleThatHolds) {
     kernels(Isa::kScalar).round_mxfp8(x.data(), n, expected.data());
     for (int64_t b = 0; b < n; b += 32) {
       double amax = 0;
-      for (int64_t i = b; i < std::min(n, b + 32); ++i) amax = std::max(amax, std::abs(double{x[i]}));
+      for (int64_t i = b; i < std::min(n, b + 32); ++i)
+        amax = std::max(amax, std::abs(double{x[i]}));
       int e = -126;
       while (std::ldexp(448, e) < amax) ++e;
       for (int64_t i = b; i < std::min(n, b + 32); ++i) {

@@ -103,10 +103,10 @@ TEST(Kda, EveryTargetCutAndGroupingAgree) {
 }
 
 // A step maps a column s to (I - beta k k') diag(alpha) s + beta k v; with alpha <= 1, |k| = 1 and
-// beta <= 1 it does not enlarge differences, so the error of a column is at most the sum of what the
-// steps add. A step rounds the decay (u |s|), the chain p (gamma_d |s|, as |k| = 1), the residual
-// (2 u (|v| + |p|)) and the update (u |s| + u |r|): at most gamma_(d+8) (|s| + |v|). The output adds
-// gamma_d |q| |s| and its correction, which is of the same size.
+// beta <= 1 it does not enlarge differences, so the error of a column is at most the sum of what
+// the steps add. A step rounds the decay (u |s|), the chain p (gamma_d |s|, as |k| = 1), the
+// residual (2 u (|v| + |p|)) and the update (u |s| + u |r|): at most gamma_(d+8) (|s| + |v|). The
+// output adds gamma_d |q| |s| and its correction, which is of the same size.
 TEST(Kda, AgreesWithDouble) {
   Random random(2);
   for (const int64_t d : {24, 128}) {
@@ -204,7 +204,7 @@ struct MlaCase {
 
 TEST(Mla, EveryTargetAndCompanyAgree) {
   Random random(3);
-  const int64_t shapes[][4] = {{1, 12, 8, 1},   {5, 21, 13, 63},  {16, 24, 16, 64},
+  const int64_t shapes[][4] = {{1, 12, 8, 1},    {5, 21, 13, 63},   {16, 24, 16, 64},
                                {17, 24, 20, 65}, {40, 24, 16, 130}, {48, 40, 32, 200},
                                {96, 24, 16, 70}, {101, 21, 8, 193}};
   for (const auto& s : shapes) {
@@ -223,7 +223,8 @@ TEST(Mla, EveryTargetAndCompanyAgree) {
       ASSERT_TRUE(same_bits(shuffled.data(), expected.data(), c.lanes * c.latent)) << name(isa);
       for (int64_t l = 0; l < c.lanes; l += 3) {
         const auto alone = c.run(isa, {l});
-        ASSERT_TRUE(same_bits(alone.data() + l * c.latent, expected.data() + l * c.latent, c.latent))
+        ASSERT_TRUE(
+            same_bits(alone.data() + l * c.latent, expected.data() + l * c.latent, c.latent))
             << name(isa) << " lane " << l;
       }
     }

@@ -1,5 +1,5 @@
-// Sixteen lanes as two ymm registers. Included by target_avx2.cc only; see simd_scalar.h, which says
-// in plain loops what each operation means.
+// Sixteen lanes as two ymm registers. Included by target_avx2.cc only; see simd_scalar.h, which
+// says in plain loops what each operation means.
 #pragma once
 
 #include <immintrin.h>
@@ -20,8 +20,9 @@ constexpr Isa kIsa = Isa::kAvx2;
 constexpr int kTilePanels = 1, kTileTokens = 3;
 constexpr int kFarPanels = 2, kFarTokens = 1;
 constexpr int kStreamTokens = 4;
+constexpr int kFewTokens = 3;
 constexpr int kBlockF32Tokens = 2;
-constexpr int kMlaGroups = 1, kMlaTile = 6;
+constexpr int kMlaGroups = 1, kMlaTile = 4;
 constexpr int kKdaGroups = 2;
 
 struct F32x16 {
@@ -149,9 +150,7 @@ K3_INLINE Mask less(I32x16 a, I32x16 b) {
 }
 
 K3_INLINE I32x16 bits(F32x16 a) { return {_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)}; }
-K3_INLINE F32x16 floats(I32x16 a) {
-  return {_mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)};
-}
+K3_INLINE F32x16 floats(I32x16 a) { return {_mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)}; }
 K3_INLINE F32x16 to_f32(I32x16 a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
 K3_INLINE I32x16 to_i32(F32x16 a) { return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)}; }
 K3_INLINE F32x16 load_f16(const void* p) {

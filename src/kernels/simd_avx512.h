@@ -26,7 +26,8 @@ constexpr Isa kIsa = Isa::kAvx512;
 // Register tiles: what fits 32 registers.
 constexpr int kTilePanels = 2, kTileTokens = 6;  // many tokens
 constexpr int kFarPanels = 4, kFarTokens = 2;    // few tokens, panels far apart
-constexpr int kStreamTokens = 8;                 // MXFP4 rows far apart up to here
+constexpr int kStreamTokens = 4;                 // MXFP4 rows far apart up to here
+constexpr int kFewTokens = 4;
 constexpr int kBlockF32Tokens = 6;
 constexpr int kMlaGroups = 3, kMlaTile = 8;
 constexpr int kKdaGroups = 4;
@@ -121,8 +122,7 @@ K3_INLINE int32_t reduce_add(I32x16 a) { return _mm512_reduce_add_epi32(a.v); }
 // Lanes that fit int8, as sixteen bytes: of each eight the even columns, then the odd.
 K3_INLINE void store_dword_order(void* p, I32x16 a) {
   const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
-  _mm_storeu_si128(static_cast<__m128i*>(p),
-                   _mm_shuffle_epi8(_mm512_cvtepi32_epi8(a.v), order));
+  _mm_storeu_si128(static_cast<__m128i*>(p), _mm_shuffle_epi8(_mm512_cvtepi32_epi8(a.v), order));
 }
 
 // Integer dot products. W: a dword of four unsigned weights per row; X: four activations for all

@@ -22,6 +22,7 @@ constexpr Isa kIsa = Isa::kScalar;
 constexpr int kTilePanels = 1, kTileTokens = 1;
 constexpr int kFarPanels = 1, kFarTokens = 1;
 constexpr int kStreamTokens = 2;
+constexpr int kFewTokens = 2;
 constexpr int kBlockF32Tokens = 1;
 constexpr int kMlaGroups = 1, kMlaTile = 2;
 constexpr int kKdaGroups = 1;
@@ -185,7 +186,8 @@ K3_INLINE int32_t reduce_add(const I32x16& a) {
 // Lanes that fit int8, as sixteen bytes: of each eight the even columns, then the odd.
 K3_INLINE void store_dword_order(void* p, const I32x16& a) {
   int8_t bytes[16];
-  for (int i = 0; i < 16; ++i) bytes[i / 8 * 8 + i % 2 * 4 + i % 8 / 2] = static_cast<int8_t>(a.v[i]);
+  for (int i = 0; i < 16; ++i)
+    bytes[i / 8 * 8 + i % 2 * 4 + i % 8 / 2] = static_cast<int8_t>(a.v[i]);
   std::memcpy(p, bytes, sizeof bytes);
 }
 

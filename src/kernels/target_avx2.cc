@@ -8,6 +8,8 @@
 
 namespace k3::avx2 {
 namespace {
+// Each builds on the ones before it.
+// clang-format off
 #include "kernels/elementwise.inc"
 #include "kernels/quantize.inc"
 #include "kernels/matmul.inc"
@@ -15,6 +17,7 @@ namespace {
 #include "kernels/mla.inc"
 #include "kernels/table.inc"
 #include "kernels/ceilings.inc"
+// clang-format on
 }  // namespace
 
 const Kernels& table() { return kTable; }

@@ -236,6 +236,7 @@ K3_INLINE X<kSmall> spread_x(const void* p) {
   const I32x16 v = spread(p);
   return {v.lo, v.hi};
 }
+K3_INLINE void renew(X<true>& x) { asm("" : "+x"(x.lo), "+x"(x.hi)); }
 K3_INLINE I32x16 dot2(I32x16 sum, W<true> w0, W<true> w1, X<true> x0, X<true> x1) {
   const __m256i ones = _mm256_set1_epi16(1);
   const __m256i lo =

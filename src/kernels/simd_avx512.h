@@ -149,6 +149,8 @@ K3_INLINE X<kSmall> load_x(const void* p) {
   std::memcpy(&dword, p, sizeof dword);
   return {_mm512_set1_epi32(dword)};
 }
+// Makes the compiler believe that x has changed.
+K3_INLINE void renew(X<true>& x) { asm("" : "+v"(x.v)); }
 template <bool kSmall>
 K3_INLINE I32x16 dot2(I32x16 sum, W<kSmall> w0, W<kSmall> w1, X<kSmall> x0, X<kSmall> x1) {
   return {_mm512_dpbusd_epi32(_mm512_dpbusd_epi32(sum.v, w0.v, x0.v), w1.v, x1.v)};

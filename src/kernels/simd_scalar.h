@@ -225,6 +225,8 @@ K3_INLINE X<kSmall> load_x(const void* p) {
   std::memcpy(x.v, p, sizeof x.v);
   return x;
 }
+// Makes the compiler believe that x has changed.
+K3_INLINE void renew(X<true>& x) { asm("" : : "r"(&x) : "memory"); }
 template <bool kSmall>
 K3_INLINE I32x16 dot2(const I32x16& sum, const W<kSmall>& w0, const W<kSmall>& w1,
                       const X<kSmall>& x0, const X<kSmall>& x1) {

@@ -9,7 +9,7 @@ namespace k3 {
 namespace {
 
 // Long enough to bridge two matrix products of a small model, short enough to leave a core to others.
-constexpr auto kSpin = std::chrono::microseconds(20);
+constexpr auto kSpin = std::chrono::microseconds(100);
 
 void pause() {
 #if defined(__x86_64__)

@@ -8,8 +8,8 @@ namespace k3 {
 
 InputError::InputError(std::string_view where, std::string_view what, std::string_view expected,
                        std::string_view found)
-    : Error(fmt::format("{}: {}: expected {}, found {}", printable(where, 1000), printable(what, 400),
-                        printable(expected, 400), printable(found, 400))) {}
+    : Error(fmt::format("{}: {}: expected {}, found {}", printable(where, 1000),
+                        printable(what, 400), printable(expected, 400), printable(found, 400))) {}
 
 std::string printable(std::string_view text, size_t limit) {
   std::string out;

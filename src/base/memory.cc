@@ -50,8 +50,8 @@ std::map<std::string, uint64_t> MemoryAccount::by_tag() const {
 void MemoryAccount::charge(const std::string& tag, uint64_t bytes) {
   std::lock_guard lock(mutex_);
   if (bytes > limit_ - used_)
-    throw WorkError(fmt::format("memory: '{}' needs {} more, but {} of the {} limit are in use", tag,
-                                format_size(bytes), format_size(used_), format_size(limit_)));
+    throw WorkError(fmt::format("memory: '{}' needs {} more, but {} of the {} limit are in use",
+                                tag, format_size(bytes), format_size(used_), format_size(limit_)));
   used_ += bytes;
   peak_ = std::max(peak_, used_);
   tags_[tag] += bytes;
@@ -78,14 +78,16 @@ Buffer::Buffer(MemoryAccount& account, std::string tag, uint64_t bytes)
   void* raw = mmap(nullptr, reserve, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (raw == MAP_FAILED) {
     account.release(tag_, mapped_);
-    throw WorkError(fmt::format("memory: the system refused {} for '{}'", format_size(mapped_), tag_));
+    throw WorkError(
+        fmt::format("memory: the system refused {} for '{}'", format_size(mapped_), tag_));
   }
   auto start = reinterpret_cast<uintptr_t>(raw);
   if (huge) {
     const uintptr_t aligned = (start + kHugePage - 1) / kHugePage * kHugePage;
     if (aligned > start) munmap(raw, aligned - start);
     const uintptr_t end = start + reserve;
-    if (end > aligned + mapped_) munmap(reinterpret_cast<void*>(aligned + mapped_), end - aligned - mapped_);
+    if (end > aligned + mapped_)
+      munmap(reinterpret_cast<void*>(aligned + mapped_), end - aligned - mapped_);
     start = aligned;
     madvise(reinterpret_cast<void*>(start), mapped_, MADV_HUGEPAGE);
   }
@@ -117,7 +119,8 @@ uint64_t peak_resident_bytes() { return status_kib("VmHWM:") * 1024; }
 
 uint64_t parse_size(const std::string& text, const std::string& option) {
   const auto wrong = [&] {
-    return InputError(option, "size", "a number with an optional K, M, G or T, e.g. 12G", "'" + text + "'");
+    return InputError(option, "size", "a number with an optional K, M, G or T, e.g. 12G",
+                      "'" + text + "'");
   };
   const size_t used = std::min(text.find_first_not_of("0123456789."), text.size());
   double value = 0;
@@ -128,7 +131,8 @@ uint64_t parse_size(const std::string& text, const std::string& option) {
   }
   if (std::count(text.begin(), text.begin() + static_cast<int64_t>(used), '.') > 1) throw wrong();
   std::string unit;
-  for (const char c : text.substr(used)) unit += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  for (const char c : text.substr(used))
+    unit += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   if (unit.size() > 1 && unit.back() == 'B') unit.pop_back();
   if (unit.size() > 1 && unit.back() == 'I') unit.pop_back();
   constexpr std::string_view kUnits = "KMGT";

@@ -5,8 +5,8 @@
 //   account.used("trunk");                           // what a tag holds now
 //
 // Every allocation over 1 MB goes through an account, under a tag that `k3 plan` computes too. The
-// limit is hard: what would pass it fails, it never swaps. Buffers are page-aligned, zeroed, and ask
-// for huge pages from 4 MiB up. Ownership: a Buffer owns its bytes and gives them back to the
+// limit is hard: what would pass it fails, it never swaps. Buffers are page-aligned, zeroed, and
+// ask for huge pages from 4 MiB up. Ownership: a Buffer owns its bytes and gives them back to the
 // operating system (and to the account) when it goes. Thread rule: an account may be used from any
 // thread; a Buffer belongs to one owner.
 #pragma once

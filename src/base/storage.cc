@@ -14,8 +14,8 @@ namespace k3 {
 namespace {
 
 std::string truncated(const std::string& path, uint64_t offset, uint64_t length, uint64_t size) {
-  return fmt::format("{}: truncated: expected {} bytes from byte {}, found a file of {} bytes", path,
-                     length, offset, size);
+  return fmt::format("{}: truncated: expected {} bytes from byte {}, found a file of {} bytes",
+                     path, length, offset, size);
 }
 
 class DiskFile : public File {
@@ -23,7 +23,8 @@ class DiskFile : public File {
   explicit DiskFile(std::string path) : path_(std::move(path)) {
     buffered_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
     if (buffered_ < 0)
-      throw InputError(fmt::format("{}: cannot open: {}", printable(path_, 1000), std::strerror(errno)));
+      throw InputError(
+          fmt::format("{}: cannot open: {}", printable(path_, 1000), std::strerror(errno)));
     struct stat info;
     if (fstat(buffered_, &info) != 0 || !S_ISREG(info.st_mode)) {
       ::close(buffered_);
@@ -133,7 +134,8 @@ class DiskWriter : public Writer {
 
  private:
   [[noreturn]] void fail(const char* what) const {
-    throw WorkError(fmt::format("{}: cannot {}: {}", printable(path_, 1000), what, std::strerror(errno)));
+    throw WorkError(
+        fmt::format("{}: cannot {}: {}", printable(path_, 1000), what, std::strerror(errno)));
   }
   std::string path_, temporary_;
   int fd_ = -1;
@@ -167,7 +169,8 @@ class MemoryFile : public File {
 
 class MemoryWriter : public Writer {
  public:
-  MemoryWriter(MemoryStorage& storage, std::string path) : storage_(storage), path_(std::move(path)) {}
+  MemoryWriter(MemoryStorage& storage, std::string path)
+      : storage_(storage), path_(std::move(path)) {}
   void write(std::span<const std::byte> data) override {
     content_.append(reinterpret_cast<const char*>(data.data()), data.size());
   }
@@ -213,7 +216,9 @@ std::string read_text(const Storage& storage, const std::string& path, uint64_t 
 std::unique_ptr<File> DiskStorage::open(const std::string& path) const {
   return std::make_unique<DiskFile>(path);
 }
-bool DiskStorage::exists(const std::string& path) const { return ::access(path.c_str(), F_OK) == 0; }
+bool DiskStorage::exists(const std::string& path) const {
+  return ::access(path.c_str(), F_OK) == 0;
+}
 std::unique_ptr<Writer> DiskStorage::create(const std::string& path) {
   return std::make_unique<DiskWriter>(path);
 }

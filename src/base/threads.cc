@@ -8,7 +8,8 @@
 namespace k3 {
 namespace {
 
-// Long enough to bridge two matrix products of a small model, short enough to leave a core to others.
+// Long enough to bridge two matrix products of a small model, short enough to leave a core to
+// others.
 constexpr auto kSpin = std::chrono::microseconds(100);
 
 void pause() {

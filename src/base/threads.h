@@ -1,16 +1,16 @@
 // A fixed set of threads that run one function at a time, together with the caller.
 //
 //   ThreadPool pool(2);
-//   pool.run([&](int thread) { ... });                        // once on each of the pool.size() threads
-//   pool.parallel_for(n, grain, [&](int64_t begin, int64_t end) { ... });
+//   pool.run([&](int thread) { ... });                        // once on each of the pool.size()
+//   threads pool.parallel_for(n, grain, [&](int64_t begin, int64_t end) { ... });
 //
 // parallel_for hands out ranges of at most `grain` items from a shared counter, so a thread that
 // lost its core holds up only the range it has. Who computes a range never changes a result here:
 // every output is written by exactly one range.
 //
 // Waiting threads spin for a few microseconds and then sleep in the kernel (std::atomic::wait): a
-// spinning barrier collapses when another job takes a core. Thread rule: one run at a time, from one
-// thread; calls do not nest. An exception thrown by the function reaches the caller of run.
+// spinning barrier collapses when another job takes a core. Thread rule: one run at a time, from
+// one thread; calls do not nest. An exception thrown by the function reaches the caller of run.
 #pragma once
 
 #include <atomic>

@@ -47,8 +47,8 @@ TEST(ThreadPool, AnExceptionReachesTheCallerAndThePoolGoesOn) {
   ThreadPool pool(2);
   for (int thrower = 0; thrower < 2; ++thrower)
     EXPECT_THROW(pool.run([&](int thread) {
-                   if (thread == thrower) throw WorkError("boom");
-                 }),
+      if (thread == thrower) throw WorkError("boom");
+    }),
                  WorkError);
   std::atomic<int> ran{0};
   pool.run([&](int) { ++ran; });

@@ -42,7 +42,10 @@ struct Row {
 class Bench {
  public:
   Bench(const BenchOptions& o)
-      : o_(o), run_(o.run, o.run.engine(o.prompt, o.prompt + o.gen)), engine_(run_.engine()), account_(kProbeBytes) {
+      : o_(o),
+        run_(o.run, o.run.engine(o.prompt, o.prompt + o.gen)),
+        engine_(run_.engine()),
+        account_(kProbeBytes) {
     const Plan& plan = engine_.plan();
     const uint64_t left = plan.ram - plan.total_bytes;
     probe_ = Buffer(account_, "bench", std::clamp<uint64_t>(left, uint64_t{16} << 20, kProbeBytes));
@@ -51,14 +54,16 @@ class Bench {
     uint64_t random = 1;
     for (int32_t& id : ids_) {
       random = random * 6364136223846793005u + 1442695040888963407u;
-      id = static_cast<int32_t>((random >> 33) % static_cast<uint64_t>(engine_.config().vocab_size));
+      id =
+          static_cast<int32_t>((random >> 33) % static_cast<uint64_t>(engine_.config().vocab_size));
     }
   }
 
   void measure() {
     warm_up();
     for (int64_t i = 0; i < o_.rounds; ++i) {
-      run_.progress().show("bench", static_cast<uint64_t>(i), static_cast<uint64_t>(o_.rounds), "rounds");
+      run_.progress().show("bench", static_cast<uint64_t>(i), static_cast<uint64_t>(o_.rounds),
+                           "rounds");
       round();
     }
     run_.finish();
@@ -70,12 +75,14 @@ class Bench {
       std::cout << json.dump() << "\n";
       return;
     }
-    std::cout << fmt::format("{:18} {:>10} {:10} {:>10} {:>9}\n", "", "value", "", "limit", "fraction");
+    std::cout << fmt::format("{:18} {:>10} {:10} {:>10} {:>9}\n", "", "value", "", "limit",
+                             "fraction");
     for (const auto& row : json["rows"]) {
-      std::cout << fmt::format("{:18} {:>10.4g} {:10}", row["name"].get<std::string>(), row["value"].get<double>(),
-                               row["unit"].get<std::string>());
+      std::cout << fmt::format("{:18} {:>10.4g} {:10}", row["name"].get<std::string>(),
+                               row["value"].get<double>(), row["unit"].get<std::string>());
       if (!row["limit"].is_null())
-        std::cout << fmt::format(" {:>10.4g} {:>8.1f} %", row["limit"].get<double>(), 100 * row["fraction"].get<double>());
+        std::cout << fmt::format(" {:>10.4g} {:>8.1f} %", row["limit"].get<double>(),
+                                 100 * row["fraction"].get<double>());
       std::cout << "\n";
     }
   }
@@ -84,7 +91,8 @@ class Bench {
   // Rate of a probe that every thread runs at once.
   double together(const std::function<Ceiling(int)>& probe) {
     std::vector<double> rates(static_cast<size_t>(engine_.pool().size()));
-    engine_.pool().run([&](int thread) { rates[static_cast<size_t>(thread)] = probe(thread).rate(); });
+    engine_.pool().run(
+        [&](int thread) { rates[static_cast<size_t>(thread)] = probe(thread).rate(); });
     double sum = 0;
     for (const double r : rates) sum += r;
     return sum;
@@ -99,11 +107,13 @@ class Bench {
       Completion completion;
       for (int i = 0; i < 256; ++i) {
         const File& file = s.shard(static_cast<size_t>(i) % s.shards());
-        const uint64_t at = (disk_at_ + static_cast<uint64_t>(i) / s.shards() * kRead) % std::max<uint64_t>(1, file.size());
+        const uint64_t at = (disk_at_ + static_cast<uint64_t>(i) / s.shards() * kRead) %
+                            std::max<uint64_t>(1, file.size());
         const size_t length = static_cast<size_t>(std::min<uint64_t>(kRead, file.size() - at));
         bytes += length;
-        engine_.reader().submit(Reader::kTrunk, completion,
-                                [&file, at, length](Reader::Lane& lane) { lane.stage(file, at, length); });
+        engine_.reader().submit(
+            Reader::kTrunk, completion,
+            [&file, at, length](Reader::Lane& lane) { lane.stage(file, at, length); });
       }
       disk_at_ += 256 * kRead;
       completion.wait();
@@ -116,7 +126,9 @@ class Bench {
     const Engine::Feed feed{&state, prompt(), false};
     engine_.run({&feed, 1}, [](const Engine::Logits&) {});
   }
-  std::span<const int32_t> prompt() const { return std::span(ids_).first(static_cast<size_t>(o_.prompt)); }
+  std::span<const int32_t> prompt() const {
+    return std::span(ids_).first(static_cast<size_t>(o_.prompt));
+  }
 
   void round() {
     const Isa isa = engine_.kernels().isa;
@@ -125,7 +137,8 @@ class Bench {
     const double fma = together([&](int) { return fma_ceiling(isa, kProbeSeconds); });
     const double dot = together([&](int) { return dot_ceiling(isa, kProbeSeconds); });
     const auto share = static_cast<int64_t>(probe_.size()) / engine_.pool().size();
-    const double dram = together([&](int t) { return read_ceiling(isa, probe_.data() + t * share, share, kProbeSeconds); });
+    const double dram = together(
+        [&](int t) { return read_ceiling(isa, probe_.data() + t * share, share, kProbeSeconds); });
     const bool streams = plan.bytes_read_per_token > 1 << 20;
     const double disk = streams ? disk_rate() : 0;
 
@@ -138,7 +151,8 @@ class Bench {
     const double prefill = seconds_of([&] { feed(prompt()); });
     const uint64_t read_prefill = engine_.statistics().bytes_read - read_before;
     const double decode = seconds_of([&] {
-      for (int64_t i = 0; i < o_.gen; ++i) feed(std::span(ids_).subspan(static_cast<size_t>(o_.prompt + i), 1));
+      for (int64_t i = 0; i < o_.gen; ++i)
+        feed(std::span(ids_).subspan(static_cast<size_t>(o_.prompt + i), 1));
     });
     const uint64_t read_decode = engine_.statistics().bytes_read - read_before - read_prefill;
 
@@ -155,8 +169,11 @@ class Bench {
       add("decode_gb_s", "GB/s", touched * steps / decode / 1e9, dram / 1e9);
     }
     if (streams) {
-      add("prefill_read_gb_s", "GB/s", static_cast<double>(read_prefill) / prefill / 1e9, disk / 1e9);
-      if (o_.gen > 0) add("decode_read_gb_s", "GB/s", static_cast<double>(read_decode) / decode / 1e9, disk / 1e9);
+      add("prefill_read_gb_s", "GB/s", static_cast<double>(read_prefill) / prefill / 1e9,
+          disk / 1e9);
+      if (o_.gen > 0)
+        add("decode_read_gb_s", "GB/s", static_cast<double>(read_decode) / decode / 1e9,
+            disk / 1e9);
       add("disk_read_gb_s", "GB/s", disk / 1e9, 0);
     }
     add("dram_read_gb_s", "GB/s", dram / 1e9, 0);
@@ -166,7 +183,8 @@ class Bench {
   }
 
   void add(const std::string& name, const std::string& unit, double value, double limit) {
-    auto row = std::find_if(rows_.begin(), rows_.end(), [&](const Row& r) { return r.name == name; });
+    auto row =
+        std::find_if(rows_.begin(), rows_.end(), [&](const Row& r) { return r.name == name; });
     if (row == rows_.end()) row = rows_.insert(rows_.end(), {name, unit, {}, {}});
     row->values.push_back(value);
     if (limit > 0) row->limits.push_back(limit);
@@ -175,11 +193,15 @@ class Bench {
   nlohmann::ordered_json as_json() const {
     nlohmann::ordered_json rows = nlohmann::ordered_json::array();
     for (const Row& row : rows_) {
-      nlohmann::ordered_json r = {{"name", row.name}, {"value", median(row.values)}, {"unit", row.unit},
-                                  {"limit", nullptr}, {"fraction", nullptr}};
+      nlohmann::ordered_json r = {{"name", row.name},
+                                  {"value", median(row.values)},
+                                  {"unit", row.unit},
+                                  {"limit", nullptr},
+                                  {"fraction", nullptr}};
       if (!row.limits.empty()) {
         std::vector<double> fractions;
-        for (size_t i = 0; i < row.limits.size(); ++i) fractions.push_back(row.values[i] / row.limits[i]);
+        for (size_t i = 0; i < row.limits.size(); ++i)
+          fractions.push_back(row.values[i] / row.limits[i]);
         r["limit"] = median(row.limits);
         r["fraction"] = median(fractions);
       }
@@ -225,11 +247,18 @@ void run(const BenchOptions& o) {
 
 void add_bench(CLI::App& app) {
   auto o = std::make_shared<BenchOptions>();
-  CLI::App* sub = app.add_subcommand("bench", "speed of prefill and decode, beside this machine's limits");
+  CLI::App* sub =
+      app.add_subcommand("bench", "speed of prefill and decode, beside this machine's limits");
   o->run.add(*sub);
-  sub->add_option("--prompt", o->prompt, "tokens of the prompt")->check(CLI::Range(1, 1 << 20))->capture_default_str();
-  sub->add_option("--gen", o->gen, "tokens decoded after it")->check(CLI::Range(0, 1 << 20))->capture_default_str();
-  sub->add_option("--rounds", o->rounds, "repetitions; medians are printed")->check(CLI::Range(1, 100))->capture_default_str();
+  sub->add_option("--prompt", o->prompt, "tokens of the prompt")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  sub->add_option("--gen", o->gen, "tokens decoded after it")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  sub->add_option("--rounds", o->rounds, "repetitions; medians are printed")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
   sub->add_option("--chunk", o->run.chunk, "tokens of a forward pass")->check(CLI::PositiveNumber);
   sub->add_flag("--json", o->run.json, "print one JSON object");
   sub->callback([o] { run(*o); });

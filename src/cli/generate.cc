@@ -28,7 +28,8 @@ struct GenerateOptions {
 bool has_tokenizer(const std::string& dir) { return DiskStorage().exists(dir + "/tiktoken.model"); }
 
 // The prompt as ids, or nothing left to the tokenizer when --ids is given.
-std::vector<int32_t> prompt_ids(const GenerateOptions& o, const std::optional<Tokenizer>& tokenizer) {
+std::vector<int32_t> prompt_ids(const GenerateOptions& o,
+                                const std::optional<Tokenizer>& tokenizer) {
   if (!o.ids.empty()) {
     if (o.has_prompt) throw InputError("generate: expected a text prompt or --ids, found both");
     auto ids = parse_ids(o.ids, "--ids");
@@ -39,7 +40,8 @@ std::vector<int32_t> prompt_ids(const GenerateOptions& o, const std::optional<To
     std::fputs("reading the prompt from the terminal; end it with Ctrl-D\n", stderr);
   const std::string text = o.has_prompt ? o.prompt : read_file_or_stdin("-");
   auto ids = tokenizer->encode(utf8_repair(text));
-  if (ids.empty()) throw InputError("generate: expected a prompt of at least one token, found an empty one");
+  if (ids.empty())
+    throw InputError("generate: expected a prompt of at least one token, found an empty one");
   return ids;
 }
 
@@ -55,7 +57,8 @@ std::vector<int32_t> end_ids(const ModelConfig& config, const std::optional<Toke
 
 class Output {
  public:
-  Output(const GenerateOptions& o, const std::optional<Tokenizer>& tokenizer) : options_(o), stop_(o.stop) {
+  Output(const GenerateOptions& o, const std::optional<Tokenizer>& tokenizer)
+      : options_(o), stop_(o.stop) {
     if (tokenizer) decoder_.emplace(*tokenizer, true);
   }
   void add(int32_t id) {
@@ -66,7 +69,8 @@ class Output {
   }
   bool stopped() const { return stop_.hit(); }
   void finish() {
-    if (decoder_ && !options_.print_ids) std::cout << stop_.push(decoder_->flush()) << stop_.flush();
+    if (decoder_ && !options_.print_ids)
+      std::cout << stop_.push(decoder_->flush()) << stop_.flush();
     std::cout << "\n" << std::flush;
   }
 
@@ -105,7 +109,9 @@ void run(const GenerateOptions& o) {
 
   const auto start = std::chrono::steady_clock::now();
   auto first = start;
-  const auto seconds = [](auto from, auto to) { return std::chrono::duration<double>(to - from).count(); };
+  const auto seconds = [](auto from, auto to) {
+    return std::chrono::duration<double>(to - from).count();
+  };
   std::span<const int32_t> ids = prompt;
   for (int64_t i = 0; i < o.max_tokens; ++i) {
     const Engine::Feed feed{&state, ids, false};
@@ -124,9 +130,12 @@ void run(const GenerateOptions& o) {
   if (!o.run.quiet && o.max_tokens > 0) {
     const double decode = seconds(first, std::chrono::steady_clock::now());
     const auto steps = static_cast<double>(state.length() - length);
-    std::fputs(fmt::format("prompt {} tokens, {:.1f} tokens/s; generated {} tokens, {:.1f} tokens/s\n", length,
-                           static_cast<double>(length) / std::max(1e-9, seconds(start, first)), generated.size(),
-                           steps / std::max(1e-9, decode)).c_str(), stderr);
+    std::fputs(
+        fmt::format("prompt {} tokens, {:.1f} tokens/s; generated {} tokens, {:.1f} tokens/s\n",
+                    length, static_cast<double>(length) / std::max(1e-9, seconds(start, first)),
+                    generated.size(), steps / std::max(1e-9, decode))
+            .c_str(),
+        stderr);
   }
   run.finish();
 }
@@ -140,17 +149,20 @@ void add_generate(CLI::App& app) {
   auto* prompt = sub->add_option("prompt", o->prompt, "the prompt (default: standard input)");
   sub->add_option("--ids", o->ids, "raw token ids instead of text, e.g. 1,2,3");
   sub->add_option("--max-tokens", o->max_tokens, "most tokens to generate")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))->capture_default_str();
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
+      ->capture_default_str();
   sub->add_option("--temperature", o->sampling.temperature, "0 is greedy")->capture_default_str();
   o->sampling.top_p = 0.95f;
   sub->add_option("--top-p", o->sampling.top_p)->capture_default_str();
   sub->add_option("--top-k", o->sampling.top_k, "0 is off")->capture_default_str();
   sub->add_option("--min-p", o->sampling.min_p, "0 is off")->capture_default_str();
-  sub->add_option("--repetition-penalty", o->sampling.repetition_penalty, "1 is off")->capture_default_str();
+  sub->add_option("--repetition-penalty", o->sampling.repetition_penalty, "1 is off")
+      ->capture_default_str();
   sub->add_option("--presence-penalty", o->sampling.presence_penalty)->capture_default_str();
   sub->add_option("--frequency-penalty", o->sampling.frequency_penalty)->capture_default_str();
   sub->add_option("--seed", o->sampling.seed)->capture_default_str();
-  sub->add_option("--stop", o->stop, "stop before this string (repeatable)")->allow_extra_args(false);
+  sub->add_option("--stop", o->stop, "stop before this string (repeatable)")
+      ->allow_extra_args(false);
   sub->add_option("--chunk", o->run.chunk, "tokens of a forward pass")->check(CLI::PositiveNumber);
   sub->add_flag("--ignore-eos", o->ignore_eos, "go on past the end token");
   sub->add_flag("--print-ids", o->print_ids, "ids instead of text");

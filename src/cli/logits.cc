@@ -44,7 +44,8 @@ void run(const LogitsOptions& o) {
   const std::vector<std::vector<int32_t>> others = company(o);
   size_t longest = ids.size();
   for (const auto& other : others) longest = std::max(longest, other.size());
-  Run run(o.run, o.run.engine(static_cast<int64_t>(longest * (1 + others.size())), static_cast<int64_t>(longest),
+  Run run(o.run, o.run.engine(static_cast<int64_t>(longest * (1 + others.size())),
+                              static_cast<int64_t>(longest),
                               static_cast<int64_t>(1 + others.size()), !o.last));
   Engine& engine = run.engine();
   for (const auto& other : others) engine.check_ids(other);
@@ -61,7 +62,8 @@ void run(const LogitsOptions& o) {
     for (size_t t = 0; t < ids.size(); ++t) {
       std::vector<Engine::Feed> feeds = {{&states[0], std::span(ids).subspan(t, 1), false}};
       for (size_t i = 0; i < others.size(); ++i)
-        if (t < others[i].size()) feeds.push_back({&states[i + 1], std::span(others[i]).subspan(t, 1), false});
+        if (t < others[i].size())
+          feeds.push_back({&states[i + 1], std::span(others[i]).subspan(t, 1), false});
       run.feed(feeds, [&](const Engine::Logits& l) {
         if (!o.last || t + 1 == ids.size()) write(l);
       });
@@ -79,7 +81,8 @@ void run(const LogitsOptions& o) {
 
 void add_logits(CLI::App& app) {
   auto o = std::make_shared<LogitsOptions>();
-  CLI::App* sub = app.add_subcommand("logits", "run a prompt and write its logits (little-endian float32)");
+  CLI::App* sub =
+      app.add_subcommand("logits", "run a prompt and write its logits (little-endian float32)");
   o->run.add(*sub);
   sub->add_option("--ids", o->ids, "token ids, e.g. 1,2,3");
   sub->add_option("--ids-file", o->ids_file, "file of token ids (- is stdin)");
@@ -87,7 +90,8 @@ void add_logits(CLI::App& app) {
   sub->add_flag("--last", o->last, "only the last row");
   sub->add_option("--chunk", o->run.chunk, "tokens of a forward pass")->check(CLI::PositiveNumber);
   sub->add_flag("--stepwise", o->stepwise, "one token at a time through the cache");
-  sub->add_option("--with", o->with, "file of other prompts (ids, one prompt a line) run in the same batch");
+  sub->add_option("--with", o->with,
+                  "file of other prompts (ids, one prompt a line) run in the same batch");
   sub->callback([o] { run(*o); });
 }
 

@@ -16,12 +16,15 @@ std::string default_model_dir() {
   std::error_code ignored;
   const fs::path program = fs::read_symlink("/proc/self/exe", ignored).parent_path();
   for (const char* model : {"nano", "random-bytes"}) {
-    for (const fs::path& root : {program / "models", program / ".." / "models", fs::path(K3_SOURCE_DIR) / "models"}) {
+    for (const fs::path& root :
+         {program / "models", program / ".." / "models", fs::path(K3_SOURCE_DIR) / "models"}) {
       const fs::path at = root / model;
-      if (fs::exists(at / "config.json", ignored)) return fs::weakly_canonical(at, ignored).string();
+      if (fs::exists(at / "config.json", ignored))
+        return fs::weakly_canonical(at, ignored).string();
     }
   }
-  return (fs::path(K3_SOURCE_DIR) / "models" / "random-bytes").string();  // `make model` puts it there
+  return (fs::path(K3_SOURCE_DIR) / "models" / "random-bytes")
+      .string();  // `make model` puts it there
 }
 
 }  // namespace k3::cli
@@ -41,8 +44,8 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", "k3 0.1.0");
   using namespace k3::cli;
-  for (const auto add : {add_generate, add_logits, add_trace, add_tokenize, add_detokenize, add_render, add_parse,
-                         add_inspect, add_plan, add_perplexity, add_bench})
+  for (const auto add : {add_generate, add_logits, add_trace, add_tokenize, add_detokenize,
+                         add_render, add_parse, add_inspect, add_plan, add_perplexity, add_bench})
     add(app);
   try {
     app.parse(argc, argv);

@@ -17,7 +17,8 @@ namespace k3::cli {
 namespace {
 
 template <class T>
-T choice(const std::string& option, const std::string& value, const std::vector<std::pair<const char*, T>>& known) {
+T choice(const std::string& option, const std::string& value,
+         const std::vector<std::pair<const char*, T>>& known) {
   std::string names;
   for (const auto& [text, meaning] : known) {
     if (value == text) return meaning;
@@ -46,11 +47,14 @@ void Progress::show(const std::string& what, uint64_t done, uint64_t total, cons
   const double rate = static_cast<double>(done) / seconds;
   const double left = rate > 0 ? static_cast<double>(total - done) / rate : 0;
   const bool bytes = std::string(unit) == "bytes";
-  const std::string amount = bytes ? fmt::format("{} of {}, {}/s", format_size(done), format_size(total),
-                                                 format_size(static_cast<uint64_t>(rate)))
-                                   : fmt::format("{} of {} {}, {:.1f}/s", done, total, unit, rate);
-  std::fputs(fmt::format("{}{}: {}, {:.0f} s left{}", terminal_ ? "\r\x1b[K" : "", what, amount, left,
-                         terminal_ ? "" : "\n").c_str(), stderr);
+  const std::string amount =
+      bytes ? fmt::format("{} of {}, {}/s", format_size(done), format_size(total),
+                          format_size(static_cast<uint64_t>(rate)))
+            : fmt::format("{} of {} {}, {:.1f}/s", done, total, unit, rate);
+  std::fputs(fmt::format("{}{}: {}, {:.0f} s left{}", terminal_ ? "\r\x1b[K" : "", what, amount,
+                         left, terminal_ ? "" : "\n")
+                 .c_str(),
+             stderr);
   std::fflush(stderr);
 }
 
@@ -61,10 +65,12 @@ void Progress::clear() {
 
 void RunOptions::add(CLI::App& app) {
   app.add_option("--model", model, "snapshot folder (default: the bundled model)");
-  app.add_option("--ram", ram, "hard ceiling on resident memory, e.g. 12G (default: 9/10 of what is free)");
+  app.add_option("--ram", ram,
+                 "hard ceiling on resident memory, e.g. 12G (default: 9/10 of what is free)");
   app.add_option("--threads", threads, "threads (default: all)")->check(CLI::Range(1, 1024));
   app.add_option("--trunk", trunk, "dense weights as bf16 or int8")->capture_default_str();
-  app.add_option("--activations", activations, "arithmetic of expert and int8 products: 16, int8, mxfp8, fp32")
+  app.add_option("--activations", activations,
+                 "arithmetic of expert and int8 products: 16, int8, mxfp8, fp32")
       ->capture_default_str();
   app.add_flag("--exact", exact, "reference arithmetic; overrides --trunk and --activations");
   app.add_option("--kernels", kernels, "scalar, avx2, avx512, or list");
@@ -75,13 +81,15 @@ void RunOptions::add(CLI::App& app) {
 
 bool RunOptions::listed_kernels() const {
   if (kernels != "list") return false;
-  for (const Isa isa : isas()) std::cout << name(isa) << (isa == best_isa() ? " (default)" : "") << "\n";
+  for (const Isa isa : isas())
+    std::cout << name(isa) << (isa == best_isa() ? " (default)" : "") << "\n";
   return true;
 }
 
 std::string RunOptions::model_dir() const { return model.empty() ? default_model_dir() : model; }
 
-EngineOptions RunOptions::engine(int64_t prompt, int64_t context, int64_t batch, bool all_logits) const {
+EngineOptions RunOptions::engine(int64_t prompt, int64_t context, int64_t batch,
+                                 bool all_logits) const {
   EngineOptions o;
   o.model_dir = model_dir();
   if (!ram.empty()) {
@@ -91,8 +99,10 @@ EngineOptions RunOptions::engine(int64_t prompt, int64_t context, int64_t batch,
   o.threads = threads;
   o.int8_trunk = choice<bool>("--trunk", trunk, {{"bf16", false}, {"int8", true}});
   o.activations = choice<Activations>("--activations", activations,
-                                      {{"16", Activations::k16}, {"int8", Activations::kInt8},
-                                       {"mxfp8", Activations::kMxfp8}, {"fp32", Activations::kFp32}});
+                                      {{"16", Activations::k16},
+                                       {"int8", Activations::kInt8},
+                                       {"mxfp8", Activations::kMxfp8},
+                                       {"fp32", Activations::kFp32}});
   o.exact = exact;
   if (!kernels.empty())
     o.isa = choice<Isa>("--kernels", kernels,
@@ -109,19 +119,25 @@ EngineOptions RunOptions::engine(int64_t prompt, int64_t context, int64_t batch,
 Run::Run(const RunOptions& options, const EngineOptions& engine)
     : options_(options), progress_(options.quiet), start_(std::chrono::steady_clock::now()) {
   EngineOptions o = engine;
-  o.progress = [this](const char* what, uint64_t done, uint64_t total) { progress_.show(what, done, total, "bytes"); };
+  o.progress = [this](const char* what, uint64_t done, uint64_t total) {
+    progress_.show(what, done, total, "bytes");
+  };
   engine_.emplace(disk_, o);
   progress_.clear();
   if (engine_->config().untrained && !options.quiet)
-    std::fputs("note: this model is untrained (random weights): its output means nothing\n", stderr);
+    std::fputs("note: this model is untrained (random weights): its output means nothing\n",
+               stderr);
   if (!options.verbose) return;
   const Plan& plan = engine_->plan();
-  std::string line = fmt::format("model {}; {} threads; kernels {}; trunk {}; activations {}; chunk {}\n", o.model_dir,
-                                 engine_->options().threads, name(engine_->kernels().isa),
-                                 engine_->options().int8_trunk ? "int8" : "bf16",
-                                 engine_->options().exact ? "exact" : name(engine_->options().activations), plan.chunk);
-  for (const auto& [tag, bytes] : plan.parts) line += fmt::format("  {:14} {:>12}\n", tag, format_size(bytes));
-  line += fmt::format("  {:14} {:>12} of {}\n", "total", format_size(plan.total_bytes), format_size(plan.ram));
+  std::string line = fmt::format(
+      "model {}; {} threads; kernels {}; trunk {}; activations {}; chunk {}\n", o.model_dir,
+      engine_->options().threads, name(engine_->kernels().isa),
+      engine_->options().int8_trunk ? "int8" : "bf16",
+      engine_->options().exact ? "exact" : name(engine_->options().activations), plan.chunk);
+  for (const auto& [tag, bytes] : plan.parts)
+    line += fmt::format("  {:14} {:>12}\n", tag, format_size(bytes));
+  line += fmt::format("  {:14} {:>12} of {}\n", "total", format_size(plan.total_bytes),
+                      format_size(plan.ram));
   std::fputs(line.c_str(), stderr);
 }
 
@@ -165,7 +181,8 @@ std::vector<int32_t> parse_ids(const std::string& text, const std::string& optio
   std::string number;
   const auto flush = [&] {
     if (number.empty()) return;
-    if (number.size() > 9) throw InputError(option, "token id", "a number below 2^31", "'" + number + "'");
+    if (number.size() > 9)
+      throw InputError(option, "token id", "a number below 2^31", "'" + number + "'");
     ids.push_back(static_cast<int32_t>(std::stol(number)));
     number.clear();
   };
@@ -175,7 +192,8 @@ std::vector<int32_t> parse_ids(const std::string& text, const std::string& optio
     } else if (ch == ',' || ch == ' ' || ch == '\n' || ch == '\r' || ch == '\t') {
       flush();
     } else {
-      throw InputError(option, "token ids", "numbers separated by commas", "'" + std::string(1, ch) + "'");
+      throw InputError(option, "token ids", "numbers separated by commas",
+                       "'" + std::string(1, ch) + "'");
     }
   }
   flush();

@@ -34,7 +34,8 @@ struct RunOptions {
   void add(CLI::App& app);  // all of the above but --chunk and --json
   // `--kernels=list` was answered: nothing else is to be done.
   bool listed_kernels() const;
-  EngineOptions engine(int64_t prompt, int64_t context, int64_t batch = 1, bool all_logits = false) const;
+  EngineOptions engine(int64_t prompt, int64_t context, int64_t batch = 1,
+                       bool all_logits = false) const;
   std::string model_dir() const;
 };
 
@@ -45,7 +46,8 @@ class Run {
   Engine& engine() { return *engine_; }
   Progress& progress() { return progress_; }
   // Engine::run with a progress line for long prompts.
-  void feed(std::span<const Engine::Feed> feeds, const Engine::Sink& sink, Observer* observer = nullptr);
+  void feed(std::span<const Engine::Feed> feeds, const Engine::Sink& sink,
+            Observer* observer = nullptr);
   // Writes --report and, with --verbose, the plan. Call when the work is done.
   void finish();
 

@@ -32,7 +32,8 @@ double loss(std::span<const float> logits, int32_t id) {
 
 void run(const PerplexityOptions& o) {
   if (o.run.listed_kernels()) return;
-  if (o.context < 2) throw InputError("--context", "tokens", "at least 2", fmt::format("{}", o.context));
+  if (o.context < 2)
+    throw InputError("--context", "tokens", "at least 2", fmt::format("{}", o.context));
   const int64_t stride = o.stride ? o.stride : o.context / 2;
   if (stride < 1 || stride >= o.context)
     throw InputError("--stride", "tokens", "1 to --context - 1", fmt::format("{}", stride));
@@ -50,7 +51,9 @@ void run(const PerplexityOptions& o) {
   for (int64_t begin = 0; next < length; begin += stride) {
     const int64_t end = std::min(length, begin + o.context);
     SequenceState state = run.engine().new_sequence();
-    const Engine::Feed feed{&state, std::span(ids).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)), true};
+    const Engine::Feed feed{
+        &state,
+        std::span(ids).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)), true};
     run.engine().run({&feed, 1}, [&](const Engine::Logits& l) {
       const int64_t target = begin + l.position + 1;
       if (target < next || target >= end) return;
@@ -58,25 +61,31 @@ void run(const PerplexityOptions& o) {
       ++scored;
     });
     next = end;
-    run.progress().show("perplexity", static_cast<uint64_t>(end), static_cast<uint64_t>(length), "tokens");
+    run.progress().show("perplexity", static_cast<uint64_t>(end), static_cast<uint64_t>(length),
+                        "tokens");
   }
   run.finish();
   const double nll = sum / static_cast<double>(scored);
   if (o.run.json)
-    std::cout << nlohmann::ordered_json{{"nll", nll}, {"ppl", std::exp(nll)}, {"tokens", scored}}.dump() << "\n";
+    std::cout
+        << nlohmann::ordered_json{{"nll", nll}, {"ppl", std::exp(nll)}, {"tokens", scored}}.dump()
+        << "\n";
   else
-    std::cout << fmt::format("tokens {}  nll {:.6f}  perplexity {:.4f}\n", scored, nll, std::exp(nll));
+    std::cout << fmt::format("tokens {}  nll {:.6f}  perplexity {:.4f}\n", scored, nll,
+                             std::exp(nll));
 }
 
 }  // namespace
 
 void add_perplexity(CLI::App& app) {
   auto o = std::make_shared<PerplexityOptions>();
-  CLI::App* sub = app.add_subcommand("perplexity", "negative log-likelihood and perplexity of a text");
+  CLI::App* sub =
+      app.add_subcommand("perplexity", "negative log-likelihood and perplexity of a text");
   o->run.add(*sub);
   sub->add_option("file", o->file, "the text (- is standard input)")->required();
   sub->add_option("--context", o->context, "tokens of a window")->capture_default_str();
-  sub->add_option("--stride", o->stride, "tokens from window to window (default: half of --context)");
+  sub->add_option("--stride", o->stride,
+                  "tokens from window to window (default: half of --context)");
   sub->add_flag("--json", o->run.json, "print one JSON object");
   sub->callback([o] { run(*o); });
 }

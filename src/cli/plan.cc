@@ -34,7 +34,8 @@ Forecast forecast(const ModelConfig& c, const Plan& plan, const PlanCommand& o) 
   const auto chunk = static_cast<double>(std::min(plan.chunk, o.prompt));
   double read = static_cast<double>(plan.bytes_read_per_token), experts = 0;
   if (c.moe_layers()) {
-    const auto all = static_cast<double>(c.num_experts), k = static_cast<double>(c.num_experts_per_token);
+    const auto all = static_cast<double>(c.num_experts),
+               k = static_cast<double>(c.num_experts_per_token);
     experts = static_cast<double>(c.moe_layers()) * static_cast<double>(plan.expert_bytes);
     if (plan.expert_slots < c.num_experts)
       read += experts * (all * (1 - std::pow(1 - k / all, chunk)) - k);
@@ -72,32 +73,40 @@ nlohmann::ordered_json as_json(const Plan& plan, const Forecast& f, const Plan* 
   return out;
 }
 
-void print(const ModelConfig& c, const Plan& plan, const Forecast& f, const Plan* int8, const PlanCommand& o) {
-  std::cout << fmt::format("memory ({} of {}; the floor is {})\n", format_size(plan.total_bytes), format_size(plan.ram),
-                           format_size(plan.floor_bytes));
-  for (const auto& [tag, bytes] : plan.parts) std::cout << fmt::format("  {:14} {:>12}\n", tag, format_size(bytes));
-  std::cout << fmt::format("resident       {} of {} layers, head {}\n", plan.resident_layers, c.num_hidden_layers,
-                           plan.head_resident ? "resident" : "streamed");
+void print(const ModelConfig& c, const Plan& plan, const Forecast& f, const Plan* int8,
+           const PlanCommand& o) {
+  std::cout << fmt::format("memory ({} of {}; the floor is {})\n", format_size(plan.total_bytes),
+                           format_size(plan.ram), format_size(plan.floor_bytes));
+  for (const auto& [tag, bytes] : plan.parts)
+    std::cout << fmt::format("  {:14} {:>12}\n", tag, format_size(bytes));
+  std::cout << fmt::format("resident       {} of {} layers, head {}\n", plan.resident_layers,
+                           c.num_hidden_layers, plan.head_resident ? "resident" : "streamed");
   if (c.moe_layers())
-    std::cout << fmt::format("expert cache   {} of {} a layer, {} each\n", plan.expert_slots, c.num_experts,
-                             format_size(plan.expert_bytes));
+    std::cout << fmt::format("expert cache   {} of {} a layer, {} each\n", plan.expert_slots,
+                             c.num_experts, format_size(plan.expert_bytes));
   std::cout << fmt::format("prefill chunk  {} tokens\n", plan.chunk)
-            << fmt::format("context        {} a token, {} a sequence besides\n", format_size(plan.kv_bytes_per_token),
-                           format_size(plan.state_bytes))
-            << fmt::format("reads          {} to load, {} a token\n", format_size(plan.bytes_read_load),
+            << fmt::format("context        {} a token, {} a sequence besides\n",
+                           format_size(plan.kv_bytes_per_token), format_size(plan.state_bytes))
+            << fmt::format("reads          {} to load, {} a token\n",
+                           format_size(plan.bytes_read_load),
                            format_size(plan.bytes_read_per_token))
             << fmt::format("touches        {} a token\n", format_size(plan.bytes_touched_per_token))
-            << fmt::format("forecast       {:.3g} tokens/s decode, {:.3g} prefill at {:.3g} GB/s of disk, {:.3g} of memory\n",
-                           f.decode_tok_s, f.prefill_tok_s, o.disk_gbps, o.ram_gbps);
+            << fmt::format(
+                   "forecast       {:.3g} tokens/s decode, {:.3g} prefill at {:.3g} GB/s of disk, "
+                   "{:.3g} of memory\n",
+                   f.decode_tok_s, f.prefill_tok_s, o.disk_gbps, o.ram_gbps);
   if (int8)
-    std::cout << fmt::format("with --trunk int8: {} of layers resident, touches {} a token, reads {} a token; results change\n",
-                             int8->resident_layers, format_size(int8->bytes_touched_per_token),
-                             format_size(int8->bytes_read_per_token));
+    std::cout << fmt::format(
+        "with --trunk int8: {} of layers resident, touches {} a token, reads {} a token; results "
+        "change\n",
+        int8->resident_layers, format_size(int8->bytes_touched_per_token),
+        format_size(int8->bytes_read_per_token));
 }
 
 void run(PlanCommand o) {
   const EngineOptions engine = o.run.engine(o.prompt, o.context, o.batch);
-  if (o.ram_gbps == 0) o.ram_gbps = 15.0 * (engine.threads > 0 ? engine.threads : hardware_threads());
+  if (o.ram_gbps == 0)
+    o.ram_gbps = 15.0 * (engine.threads > 0 ? engine.threads : hardware_threads());
   DiskStorage disk;
   const Snapshot snapshot = Snapshot::open(disk, engine.model_dir);
   PlanOptions p;
@@ -128,15 +137,28 @@ void add_plan(CLI::App& app) {
   auto o = std::make_shared<PlanCommand>();
   CLI::App* sub = app.add_subcommand("plan", "memory and speed forecast, without loading weights");
   sub->add_option("--model", o->run.model, "snapshot folder (default: the bundled model)");
-  sub->add_option("--ram", o->run.ram, "ceiling on resident memory, e.g. 12G (default: 9/10 of what is free)");
-  sub->add_option("--threads", o->run.threads, "threads (default: all)")->check(CLI::Range(1, 1024));
+  sub->add_option("--ram", o->run.ram,
+                  "ceiling on resident memory, e.g. 12G (default: 9/10 of what is free)");
+  sub->add_option("--threads", o->run.threads, "threads (default: all)")
+      ->check(CLI::Range(1, 1024));
   sub->add_option("--trunk", o->run.trunk, "dense weights as bf16 or int8")->capture_default_str();
-  sub->add_option("--context", o->context, "tokens a sequence may reach")->check(CLI::Range(int64_t{1}, int64_t{1} << 24))->capture_default_str();
-  sub->add_option("--batch", o->batch, "sequences at once")->check(CLI::Range(1, 65536))->capture_default_str();
-  sub->add_option("--prompt", o->prompt, "longest prompt expected")->check(CLI::Range(int64_t{1}, int64_t{1} << 24))->capture_default_str();
-  sub->add_option("--chunk", o->run.chunk, "tokens of a forward pass (default: the largest that fits)")->check(CLI::PositiveNumber);
-  sub->add_option("--disk-gbps", o->disk_gbps, "read speed of the disk, GB/s")->check(CLI::PositiveNumber)->capture_default_str();
-  sub->add_option("--ram-gbps", o->ram_gbps, "read speed of memory, GB/s (default: 15 a thread)")->check(CLI::PositiveNumber);
+  sub->add_option("--context", o->context, "tokens a sequence may reach")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
+      ->capture_default_str();
+  sub->add_option("--batch", o->batch, "sequences at once")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  sub->add_option("--prompt", o->prompt, "longest prompt expected")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
+      ->capture_default_str();
+  sub->add_option("--chunk", o->run.chunk,
+                  "tokens of a forward pass (default: the largest that fits)")
+      ->check(CLI::PositiveNumber);
+  sub->add_option("--disk-gbps", o->disk_gbps, "read speed of the disk, GB/s")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  sub->add_option("--ram-gbps", o->ram_gbps, "read speed of memory, GB/s (default: 15 a thread)")
+      ->check(CLI::PositiveNumber);
   sub->add_flag("--json", o->run.json, "print one JSON object");
   sub->callback([o] { run(*o); });
 }

@@ -23,7 +23,8 @@ void run(const TraceOptions& o) {
   SequenceState state = run.engine().new_sequence();
   Tracer tracer(run.engine().config());
   const Engine::Feed feed{&state, ids, true};
-  run.feed({&feed, 1}, [&](const Engine::Logits& l) { tracer.logits(l.values); }, &tracer);
+  run.feed(
+      {&feed, 1}, [&](const Engine::Logits& l) { tracer.logits(l.values); }, &tracer);
   tracer.states(state);
   DiskStorage disk;
   tracer.write(disk, o.out);
@@ -34,7 +35,8 @@ void run(const TraceOptions& o) {
 
 void add_trace(CLI::App& app) {
   auto o = std::make_shared<TraceOptions>();
-  CLI::App* sub = app.add_subcommand("trace", "write the intermediate values of a prompt (safetensors)");
+  CLI::App* sub =
+      app.add_subcommand("trace", "write the intermediate values of a prompt (safetensors)");
   o->run.add(*sub);
   sub->add_option("--ids", o->ids, "token ids, e.g. 1,2,3");
   sub->add_option("--out", o->out, "output file");

@@ -17,8 +17,8 @@ EngineOptions settled(EngineOptions o) {
     o.int8_trunk = false;
   }
   if (o.isa && !supported(*o.isa))
-    throw InputError("--kernels", "instruction set", "one that this machine has (see --kernels=list)",
-                     name(*o.isa));
+    throw InputError("--kernels", "instruction set",
+                     "one that this machine has (see --kernels=list)", name(*o.isa));
   return o;
 }
 
@@ -50,7 +50,9 @@ Engine::Engine(const Storage& storage, const EngineOptions& options)
   m.trunk.int8 = options_.int8_trunk;
   m.trunk.resident = plan_.resident;
   if (options_.progress)
-    m.trunk.progress = [this](uint64_t done, uint64_t total) { options_.progress("loading", done, total); };
+    m.trunk.progress = [this](uint64_t done, uint64_t total) {
+      options_.progress("loading", done, total);
+    };
   m.experts = {plan_.expert_slots, plan_.in_flight};
   m.chunk = plan_.chunk;
   model_.emplace(snapshot_, *reader_, account_, m);
@@ -58,7 +60,8 @@ Engine::Engine(const Storage& storage, const EngineOptions& options)
   scratch_.emplace(account_, Model::scratch_bytes(c, plan_.chunk, wanted, options_.threads));
   logits_ = Buffer(account_, "logits",
                    static_cast<uint64_t>(wanted * Scratch::row_stride(c.hidden_size) +
-                                         plan_.logits_rows * Scratch::row_stride(c.vocab_size)) * sizeof(float));
+                                         plan_.logits_rows * Scratch::row_stride(c.vocab_size)) *
+                       sizeof(float));
 }
 
 Engine::~Engine() = default;
@@ -122,7 +125,8 @@ void Engine::run(std::span<const Feed> feeds, const Sink& sink, Observer* observ
         const float* row = out.row(i - begin);
         for (int64_t v = 0; v < c.vocab_size; ++v)
           if (!std::isfinite(row[v]))
-            throw WorkError(fmt::format("logits: the value of token {} at position {} is {}", v, w.position, row[v]));
+            throw WorkError(fmt::format("logits: the value of token {} at position {} is {}", v,
+                                        w.position, row[v]));
         sink({w.feed, w.position, {row, static_cast<size_t>(c.vocab_size)}});
       }
     }

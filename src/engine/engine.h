@@ -7,8 +7,8 @@
 //
 // run() feeds ids to sequences in forward passes of at most plan().chunk tokens; sequences given
 // together share the passes. What comes out does not depend on the chunk, the company, the threads
-// or the memory. Ownership: the engine owns all; states must not outlive it. Thread rule: one run at
-// a time. Errors: as Model's; after one, drop the states of that run, the engine stays usable.
+// or the memory. Ownership: the engine owns all; states must not outlive it. Thread rule: one run
+// at a time. Errors: as Model's; after one, drop the states of that run, the engine stays usable.
 #pragma once
 
 #include <functional>
@@ -63,7 +63,7 @@ class Engine {
   struct Feed {
     SequenceState* state;
     std::span<const int32_t> ids;  // at least one
-    bool all_logits = false;       // of every id, not the last only (needs EngineOptions.all_logits)
+    bool all_logits = false;  // of every id, not the last only (needs EngineOptions.all_logits)
   };
   struct Logits {
     size_t feed;

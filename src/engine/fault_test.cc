@@ -15,10 +15,9 @@ namespace {
 const std::string kModel = std::string(K3_FIXTURES) + "/tiny-text/model";
 
 // The fixture model in memory, so that a test may change bytes.
-const std::vector<std::string> kFiles = {"config.json", "model.safetensors.index.json",
-                                         "model-00001-of-000003.safetensors",
-                                         "model-00002-of-000003.safetensors",
-                                         "model-00003-of-000003.safetensors"};
+const std::vector<std::string> kFiles = {
+    "config.json", "model.safetensors.index.json", "model-00001-of-000003.safetensors",
+    "model-00002-of-000003.safetensors", "model-00003-of-000003.safetensors"};
 void copy_model(MemoryStorage& storage) {
   for (const std::string& file : kFiles) {
     std::ifstream in(kModel + "/" + file, std::ios::binary);
@@ -40,7 +39,8 @@ std::vector<float> last_logits(Engine& engine) {
   std::vector<float> out;
   SequenceState state = engine.new_sequence();
   const Engine::Feed feed{&state, ids, false};
-  engine.run({&feed, 1}, [&](const Engine::Logits& l) { out.assign(l.values.begin(), l.values.end()); });
+  engine.run({&feed, 1},
+             [&](const Engine::Logits& l) { out.assign(l.values.begin(), l.values.end()); });
   return out;
 }
 
@@ -89,7 +89,8 @@ TEST(Faults, ADeadExpertFailsTheRequestAndNotTheEngine) {
 }
 
 // Overwrites one byte of a tensor's data in the shard that holds it.
-void poke(MemoryStorage& storage, const std::string& name, size_t at, std::initializer_list<int> bytes) {
+void poke(MemoryStorage& storage, const std::string& name, size_t at,
+          std::initializer_list<int> bytes) {
   const Snapshot snapshot = Snapshot::open(storage, "model");
   const ModelConfig& c = snapshot.config();
   TensorRef ref;
@@ -97,7 +98,8 @@ void poke(MemoryStorage& storage, const std::string& name, size_t at, std::initi
     ref = snapshot.tensor(name);
   } else {
     for (int64_t layer = 0; layer < c.num_hidden_layers; ++layer)
-      if (name == "w2 scale of layer " + std::to_string(layer)) ref = snapshot.expert(layer, 3).w2.scale;
+      if (name == "w2 scale of layer " + std::to_string(layer))
+        ref = snapshot.expert(layer, 3).w2.scale;
   }
   const std::string path = snapshot.shard(ref.shard).path();
   std::string content = storage.get(path);

@@ -1,17 +1,20 @@
 // The model against the official code's values (tests/fixtures, float64 stored as float32).
 //
-// Bounds. Logits: the fixtures' suggested_abs_tolerance, eight times the deviation of a plain float32
-// run of the reference on that prompt: rounding errors of independent float32 implementations are of
-// one size but need not correlate, and the largest of some 10^4 values scatters by a small factor.
-// Sublayers from their stored input: 1e-4; an output is a sum of at most 160 products of order one
-// whose rounding (2^-24 each, growing as sqrt(160), times the gain of at most ~30 that norms and
-// projections of these small-eps models have) stays near 2e-5. Hidden states: the sublayer error
-// amplified through 5 to 9 layers by Attention Residuals, measured on the reference (fixtures README).
+// Bounds. Logits: the fixtures' suggested_abs_tolerance, eight times the deviation of a plain
+// float32 run of the reference on that prompt: rounding errors of independent float32
+// implementations are of one size but need not correlate, and the largest of some 10^4 values
+// scatters by a small factor. Sublayers from their stored input: 1e-4; an output is a sum of at
+// most 160 products of order one whose rounding (2^-24 each, growing as sqrt(160), times the gain
+// of at most ~30 that norms and projections of these small-eps models have) stays near 2e-5. Hidden
+// states: the sublayer error amplified through 5 to 9 layers by Attention Residuals, measured on
+// the reference (fixtures README).
 
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "engine/engine.h"
@@ -41,12 +44,15 @@ EngineOptions options(const std::string& model, bool exact) {
   return o;
 }
 
-std::vector<float> logits_of(Engine& engine, const std::vector<int32_t>& ids, Observer* observer = nullptr) {
+std::vector<float> logits_of(Engine& engine, const std::vector<int32_t>& ids,
+                             Observer* observer = nullptr) {
   std::vector<float> out;
   SequenceState state = engine.new_sequence();
   const Engine::Feed feed{&state, ids, true};
-  engine.run({&feed, 1}, [&](const Engine::Logits& l) { out.insert(out.end(), l.values.begin(), l.values.end()); },
-             observer);
+  engine.run(
+      {&feed, 1},
+      [&](const Engine::Logits& l) { out.insert(out.end(), l.values.begin(), l.values.end()); },
+      observer);
   return out;
 }
 
@@ -107,7 +113,8 @@ TEST_P(Golden, GreedyContinuation) {
     while (greedy.size() < 16) {
       const Engine::Feed feed{&state, ids, false};
       engine.run({&feed, 1}, [&](const Engine::Logits& l) {
-        greedy.push_back(static_cast<int32_t>(std::max_element(l.values.begin(), l.values.end()) - l.values.begin()));
+        greedy.push_back(static_cast<int32_t>(std::max_element(l.values.begin(), l.values.end()) -
+                                              l.values.begin()));
       });
       ids = {greedy.back()};
     }
@@ -127,10 +134,12 @@ TEST_P(Golden, HiddenStatesRecurrentStatesAndRouting) {
     Tracer tracer(engine.config());
     SequenceState state = engine.new_sequence();
     const Engine::Feed feed{&state, ids, true};
-    engine.run({&feed, 1}, [&](const Engine::Logits& l) { tracer.logits(l.values); }, &tracer);
+    engine.run(
+        {&feed, 1}, [&](const Engine::Logits& l) { tracer.logits(l.values); }, &tracer);
     tracer.states(state);
     for (const auto& [name, info] : golden.tensors()) {
-      if (name.rfind(std::string(prompt) + ".", 0) != 0 || name.find("greedy") != name.npos) continue;
+      if (name.rfind(std::string(prompt) + ".", 0) != 0 || name.find("greedy") != name.npos)
+        continue;
       const std::string own = name.substr(std::string(prompt).size() + 1);
       ASSERT_TRUE(tracer.tensors().contains(own)) << name;
       const Tracer::Tensor& t = tracer.tensors().at(own);
@@ -179,8 +188,9 @@ TEST_P(Golden, SublayersFromStoredInputs) {
     EXPECT_LE(largest_difference(out, golden.floats(at + "attn_out")), 1e-4) << at;
 
     in = golden.floats(at + "ffn_in");
-    feed_forward(ctx, c, layer, layout.feed_forward[static_cast<size_t>(layer)], engine.model().experts(),
-                 {in.data(), tokens, c.hidden_size, c.hidden_size}, result);
+    feed_forward(ctx, c, layer, layout.feed_forward[static_cast<size_t>(layer)],
+                 engine.model().experts(), {in.data(), tokens, c.hidden_size, c.hidden_size},
+                 result);
     EXPECT_LE(largest_difference(out, golden.floats(at + "ffn_out")), 1e-4) << at;
   }
 }
@@ -213,11 +223,62 @@ TEST_P(Golden, DefaultArithmetic) {
         for (size_t i = 0; i < t.ids.size(); ++i) flips += t.ids[i] != other[i];
       }
     }
-    std::printf("%s --activations %s: KL to --exact mean %.2e, worst %.2e; expert choices that differ: %zu\n",
-                GetParam(), label, sum / static_cast<double>(count), worst, flips);
+    std::printf(
+        "%s --activations %s: KL to --exact mean %.2e, worst %.2e; expert choices that differ: "
+        "%zu\n",
+        GetParam(), label, sum / static_cast<double>(count), worst, flips);
     if (activations != Activations::k16) continue;
     EXPECT_LT(worst, 1e-4);
     EXPECT_EQ(flips, 0u);
+  }
+}
+
+// The bounds can fail: a model whose config breaks one rule misses them, by far.
+struct BrokenRule {
+  const char* model;
+  const char* from;  // in config.json
+  const char* to;
+};
+const BrokenRule kBrokenRules[] = {
+    {"tiny-text", "\"attn_res_block_size\": 3", "\"attn_res_block_size\": 4"},
+    {"tiny-text", "\"gate_lower_bound\": -5.0", "\"gate_lower_bound\": -4.9"},
+    {"tiny-text", "\"activation_situ_beta\": 4.0", "\"activation_situ_beta\": 3.9"},
+    {"tiny-text", "\"activation_situ_linear_beta\": 25.0", "\"activation_situ_linear_beta\": null"},
+    {"tiny-text", "\"hidden_act\": \"situ\"", "\"hidden_act\": \"silu\""},
+    {"tiny-text", "\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 1e-06"},
+    {"tiny-odd", "\"topk_group\": 2", "\"topk_group\": 4"},
+    {"tiny-odd", "\"routed_scaling_factor\": 2.5", "\"routed_scaling_factor\": 2.4"},
+    {"tiny-odd", "\"moe_renormalize\": true", "\"moe_renormalize\": false"},
+    {"tiny-linear", "\"moe_router_activation_func\": \"sigmoid\"",
+     "\"moe_router_activation_func\": \"softmax\""},
+};
+
+TEST(GoldenBounds, ABrokenRuleMissesThem) {
+  for (const BrokenRule& rule : kBrokenRules) {
+    const std::string dir = folder(rule.model) + "/model";
+    MemoryStorage storage;
+    for (const auto& entry : std::filesystem::directory_iterator(dir)) {
+      std::ifstream in(entry.path(), std::ios::binary);
+      std::string content((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+      if (entry.path().filename() == "config.json") {
+        const size_t at = content.find(rule.from);
+        ASSERT_NE(at, content.npos) << rule.model << ": " << rule.from;
+        content.replace(at, std::string(rule.from).size(), rule.to);
+      }
+      storage.put("model/" + entry.path().filename().string(), content);
+    }
+    EngineOptions o = options(rule.model, true);
+    o.model_dir = "model";
+    Engine engine(storage, o);
+    const auto json = golden_json(rule.model);
+    const auto golden =
+        SafetensorsFile::open(DiskStorage(), folder(rule.model) + "/golden.safetensors");
+    const double error =
+        largest_difference(logits_of(engine, json["prompts"]["p70"].get<std::vector<int32_t>>()),
+                           golden.floats("p70.logits"));
+    const double bound = json["suggested_abs_tolerance"]["p70"].get<double>();
+    std::printf("%s with %s: off by %.2g, bound %.2g\n", rule.model, rule.to, error, bound);
+    EXPECT_GT(error, 3 * bound) << rule.model << ": " << rule.to;
   }
 }
 

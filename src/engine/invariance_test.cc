@@ -55,10 +55,13 @@ class Invariance : public ::testing::TestWithParam<std::tuple<const char*, Setti
     std::vector<float> out;
     SequenceState state = engine.new_sequence();
     const Engine::Feed feed{&state, ids, true};
-    engine.run({&feed, 1}, [&](const Engine::Logits& l) { out.insert(out.end(), l.values.begin(), l.values.end()); });
+    engine.run({&feed, 1}, [&](const Engine::Logits& l) {
+      out.insert(out.end(), l.values.begin(), l.values.end());
+    });
     return out;
   }
-  static void expect_same(const std::vector<float>& a, const std::vector<float>& b, const std::string& what) {
+  static void expect_same(const std::vector<float>& a, const std::vector<float>& b,
+                          const std::string& what) {
     ASSERT_EQ(a.size(), b.size()) << what;
     EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0) << what;
   }
@@ -98,13 +101,16 @@ TEST_P(Invariance, MemoryAndCaches) {
     EngineOptions o = options();
     o.chunk = 16;
     o.ram = all.floor_bytes + (64 << 10) +
-            static_cast<uint64_t>(share * static_cast<double>(all.total_bytes - std::min(all.total_bytes, all.floor_bytes)));
+            static_cast<uint64_t>(
+                share *
+                static_cast<double>(all.total_bytes - std::min(all.total_bytes, all.floor_bytes)));
     // A chunk of 16 has a floor of its own.
     while (true) {
       try {
         Engine engine(disk, o);
         streamed |= engine.plan().parts.at("trunk stream") > 0;
-        partly_cached |= engine.plan().expert_slots > 0 && engine.plan().expert_slots < engine.config().num_experts;
+        partly_cached |= engine.plan().expert_slots > 0 &&
+                         engine.plan().expert_slots < engine.config().num_experts;
         expect_same(whole(engine, ids), base, "memory share " + std::to_string(share));
         expect_same(whole(engine, ids), base, "again, caches warm");
         EXPECT_LE(engine.account().peak(), engine.plan().ram - engine.plan().program_bytes);
@@ -130,7 +136,9 @@ TEST_P(Invariance, StepwiseAndCompany) {
   SequenceState state = engine.new_sequence();
   for (const int32_t id : ids) {
     const Engine::Feed feed{&state, {&id, 1}, false};
-    engine.run({&feed, 1}, [&](const Engine::Logits& l) { steps.insert(steps.end(), l.values.begin(), l.values.end()); });
+    engine.run({&feed, 1}, [&](const Engine::Logits& l) {
+      steps.insert(steps.end(), l.values.begin(), l.values.end());
+    });
   }
   expect_same(steps, base, "stepwise");
 
@@ -154,7 +162,8 @@ TEST_P(Invariance, StateSavedAtEveryPosition) {
   const auto feed = [&](SequenceState& to, std::span<const int32_t> part) {
     std::vector<float> last;
     const Engine::Feed one{&to, part, false};
-    engine.run({&one, 1}, [&](const Engine::Logits& l) { last.assign(l.values.begin(), l.values.end()); });
+    engine.run({&one, 1},
+               [&](const Engine::Logits& l) { last.assign(l.values.begin(), l.values.end()); });
     return last;
   };
   for (size_t at = 0; at + 1 < ids.size(); ++at) {
@@ -165,7 +174,8 @@ TEST_P(Invariance, StateSavedAtEveryPosition) {
     SequenceState forked = state.fork();
     const std::vector<float> want(base.begin() + static_cast<int64_t>((at + 1) * vocab),
                                   base.begin() + static_cast<int64_t>((at + 2) * vocab));
-    expect_same(feed(restored, std::span(ids).subspan(at + 1, 1)), want, "restored at " + std::to_string(at));
+    expect_same(feed(restored, std::span(ids).subspan(at + 1, 1)), want,
+                "restored at " + std::to_string(at));
     const int32_t stray = 7;
     feed(forked, {&stray, 1});  // what a fork does must not show in its origin
   }
@@ -176,14 +186,16 @@ TEST_P(Invariance, StateSavedAtEveryPosition) {
   EXPECT_THROW(engine.new_sequence().restore(bytes), InputError);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Models, Invariance,
-    ::testing::Combine(::testing::Values("tiny-text", "tiny-odd", "tiny-linear"), ::testing::ValuesIn(kSettings)),
-    [](const auto& instance) {
-      std::string label = std::string(std::get<0>(instance.param)) + "_" + std::get<1>(instance.param).name;
-      std::replace(label.begin(), label.end(), '-', '_');
-      return label;
-    });
+INSTANTIATE_TEST_SUITE_P(Models, Invariance,
+                         ::testing::Combine(::testing::Values("tiny-text", "tiny-odd",
+                                                              "tiny-linear"),
+                                            ::testing::ValuesIn(kSettings)),
+                         [](const auto& instance) {
+                           std::string label = std::string(std::get<0>(instance.param)) + "_" +
+                                               std::get<1>(instance.param).name;
+                           std::replace(label.begin(), label.end(), '-', '_');
+                           return label;
+                         });
 
 }  // namespace
 }  // namespace k3

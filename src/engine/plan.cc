@@ -21,7 +21,8 @@ constexpr int64_t kReadsInFlight = 16;
 constexpr int64_t kLogitsBytes = int64_t{32} << 20;
 constexpr int kIoThreads = 4;
 constexpr size_t kStaging = size_t{4} << 20;
-// Of what is left above the floor, at most this share goes to a larger chunk when weights are streamed.
+// Of what is left above the floor, at most this share goes to a larger chunk when weights are
+// streamed.
 constexpr double kChunkShare = 0.4;
 
 class Planner {
@@ -32,20 +33,22 @@ class Planner {
     plan_.ram = options.ram ? options.ram : available_memory() / 10 * 9;
     plan_.io_threads = kIoThreads;
     plan_.staging = staging_bytes_for(c_, kStaging);
-    plan_.program_bytes = kProgramBytes + static_cast<uint64_t>(layout_.units.size()) * kBytesPerDenseTensor * 8 +
+    plan_.program_bytes = kProgramBytes +
+                          static_cast<uint64_t>(layout_.units.size()) * kBytesPerDenseTensor * 8 +
                           static_cast<uint64_t>(c_.moe_layers() * c_.num_experts) * kBytesPerExpert;
     if (c_.moe_layers()) slot_ = ExpertStore::slot_bytes(snapshot);
   }
 
   Plan make() {
     const int64_t least = std::max<int64_t>(1, plan_.options.batch);
-    Choice choice{std::vector<bool>(layout_.units.size(), false), least, 0, std::min<int64_t>(2, c_.num_experts)};
+    Choice choice{std::vector<bool>(layout_.units.size(), false), least, 0,
+                  std::min<int64_t>(2, c_.num_experts)};
     if (plan_.options.chunk) choice.chunk = std::max(least, plan_.options.chunk);
     const uint64_t floor = total(choice);
     plan_.floor_bytes = floor;
     if (floor > plan_.ram)
-      throw InputError(fmt::format("--ram {}: below the floor of this model, {} ({} bytes)", format_size(plan_.ram),
-                                   format_size(floor), floor));
+      throw InputError(fmt::format("--ram {}: below the floor of this model, {} ({} bytes)",
+                                   format_size(plan_.ram), format_size(floor), floor));
     choose_chunk(choice);
     choose_in_flight(choice);
     choose_resident(choice);
@@ -61,22 +64,27 @@ class Planner {
   };
 
   std::map<std::string, uint64_t> parts(const Choice& choice) const {
-    const auto rounded = [](int64_t bytes) { return bytes ? Buffer::rounded(static_cast<uint64_t>(bytes)) : 0; };
+    const auto rounded = [](int64_t bytes) {
+      return bytes ? Buffer::rounded(static_cast<uint64_t>(bytes)) : 0;
+    };
     const PlanOptions& o = plan_.options;
     std::map<std::string, uint64_t> parts;
     parts["program"] = plan_.program_bytes;
     parts["vectors"] = rounded(layout_.vector_floats * 4);
     parts["staging"] = Reader::memory_bytes(plan_.io_threads, plan_.staging);
     parts["state"] = static_cast<uint64_t>(o.batch) * rounded(SequenceState::fixed_bytes(c_));
-    parts["latents"] = static_cast<uint64_t>(o.batch * ceil_div(o.context, kMlaPage)) * rounded(SequenceState::page_bytes(c_));
+    parts["latents"] = static_cast<uint64_t>(o.batch * ceil_div(o.context, kMlaPage)) *
+                       rounded(SequenceState::page_bytes(c_));
     const int64_t wanted = wanted_rows(choice.chunk);
     parts["logits"] = rounded((wanted * Scratch::row_stride(c_.hidden_size) +
-                               logits_rows(wanted) * Scratch::row_stride(c_.vocab_size)) * 4);
+                               logits_rows(wanted) * Scratch::row_stride(c_.vocab_size)) *
+                              4);
     parts["activations"] = rounded(Model::activation_bytes(c_, choice.chunk));
     parts["scratch"] = rounded(Model::scratch_bytes(c_, choice.chunk, wanted, o.threads));
     for (size_t i = 0; i < layout_.units.size(); ++i)
       if (choice.resident[i]) parts["trunk"] += rounded(layout_.units[i].bytes);
-    for (int r = 0; r < 2; ++r) parts["trunk stream"] += rounded(layout_.region_bytes(choice.resident, r));
+    for (int r = 0; r < 2; ++r)
+      parts["trunk stream"] += rounded(layout_.region_bytes(choice.resident, r));
     if (c_.moe_layers())
       parts["experts"] = rounded((c_.moe_layers() * choice.slots + choice.in_flight) * slot_);
     return parts;
@@ -105,7 +113,8 @@ class Planner {
       return;
     }
     const uint64_t floor = plan_.floor_bytes;
-    const auto allowed = floor + static_cast<uint64_t>(static_cast<double>(plan_.ram - floor) * kChunkShare);
+    const auto allowed =
+        floor + static_cast<uint64_t>(static_cast<double>(plan_.ram - floor) * kChunkShare);
     for (int64_t chunk = wish; chunk > choice.chunk; chunk = chunk * 3 / 4) {
       Choice larger = choice;
       larger.chunk = chunk;
@@ -174,11 +183,14 @@ class Planner {
       touched += static_cast<uint64_t>(layout_.units[i].bytes);
       (choice.resident[i] ? plan_.bytes_read_load : streamed) += disk;
     }
-    plan_.bytes_read_per_token = streamed + static_cast<uint64_t>(c_.hidden_size * element_bytes(embedding.dtype));
+    plan_.bytes_read_per_token =
+        streamed + static_cast<uint64_t>(c_.hidden_size * element_bytes(embedding.dtype));
     if (c_.moe_layers()) {
       const ExpertRef ref = first_expert();
-      for (const ExpertMatrix* m : {&ref.w1, &ref.w2, &ref.w3}) plan_.expert_bytes += m->data.bytes + m->scale.bytes;
-      const uint64_t routed = static_cast<uint64_t>(c_.moe_layers() * c_.num_experts_per_token) * plan_.expert_bytes;
+      for (const ExpertMatrix* m : {&ref.w1, &ref.w2, &ref.w3})
+        plan_.expert_bytes += m->data.bytes + m->scale.bytes;
+      const uint64_t routed =
+          static_cast<uint64_t>(c_.moe_layers() * c_.num_experts_per_token) * plan_.expert_bytes;
       touched += routed;
       if (choice.slots < c_.num_experts) plan_.bytes_read_per_token += routed;
     }
@@ -200,8 +212,9 @@ class Planner {
     };
     for (const TrunkUnit& unit : layout_.units)
       for (const PlacedMatrix& m : unit.matrices)
-        count(m.view.layout, static_cast<double>(m.absorbed ? snapshot_.tensor(m.name).shape.elements()
-                                                            : m.view.rows * m.view.cols));
+        count(m.view.layout,
+              static_cast<double>(m.absorbed ? snapshot_.tensor(m.name).shape.elements()
+                                             : m.view.rows * m.view.cols));
     if (!c_.moe_layers()) return;
     const ExpertRef ref = first_expert();
     for (const ExpertMatrix* m : {&ref.w1, &ref.w2, &ref.w3})
@@ -218,13 +231,16 @@ class Planner {
 
 }  // namespace
 
-Plan make_plan(const Snapshot& snapshot, const PlanOptions& options) { return Planner(snapshot, options).make(); }
+Plan make_plan(const Snapshot& snapshot, const PlanOptions& options) {
+  return Planner(snapshot, options).make();
+}
 
 uint64_t available_memory() {
   uint64_t available = uint64_t{4} << 30;
   std::ifstream meminfo("/proc/meminfo");
   for (std::string line; std::getline(meminfo, line);)
-    if (line.rfind("MemAvailable:", 0) == 0) available = std::strtoull(line.c_str() + 13, nullptr, 10) * 1024;
+    if (line.rfind("MemAvailable:", 0) == 0)
+      available = std::strtoull(line.c_str() + 13, nullptr, 10) * 1024;
   std::ifstream cgroup("/sys/fs/cgroup/memory.max");
   uint64_t limit = 0;
   if (cgroup >> limit && limit > 0) available = std::min(available, limit);

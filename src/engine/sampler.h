@@ -21,10 +21,10 @@
 namespace k3 {
 
 struct SamplingOptions {
-  float temperature = 1.0f;  // 0 = greedy
-  float top_p = 1.0f;        // in (0, 1]
-  int64_t top_k = 0;         // 0 = off
-  float min_p = 0.0f;        // in [0, 1)
+  float temperature = 1.0f;         // 0 = greedy
+  float top_p = 1.0f;               // in (0, 1]
+  int64_t top_k = 0;                // 0 = off
+  float min_p = 0.0f;               // in [0, 1)
   float repetition_penalty = 1.0f;  // > 0
   float presence_penalty = 0.0f, frequency_penalty = 0.0f;
   uint64_t seed = 0;

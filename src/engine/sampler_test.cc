@@ -10,11 +10,13 @@
 namespace k3 {
 namespace {
 
-std::vector<double> frequencies(SamplingOptions o, const std::vector<float>& logits, int draws = 20000,
-                                std::vector<bool> drawable = {}, std::vector<int32_t> generated = {}) {
+std::vector<double> frequencies(SamplingOptions o, const std::vector<float>& logits,
+                                int draws = 20000, std::vector<bool> drawable = {},
+                                std::vector<int32_t> generated = {}) {
   Sampler sampler(o, std::move(drawable));
   std::vector<double> count(logits.size(), 0);
-  for (int i = 0; i < draws; ++i) count[static_cast<size_t>(sampler.sample(logits, generated))] += 1.0 / draws;
+  for (int i = 0; i < draws; ++i)
+    count[static_cast<size_t>(sampler.sample(logits, generated))] += 1.0 / draws;
   return count;
 }
 
@@ -26,7 +28,8 @@ TEST(Sampler, DrawsTheSoftmax) {
   double sum = 0;
   for (const float l : logits) sum += std::exp(l / 0.7);
   const auto got = frequencies({.temperature = 0.7f, .seed = 5}, logits);
-  for (size_t i = 0; i < logits.size(); ++i) EXPECT_NEAR(got[i], std::exp(logits[i] / 0.7) / sum, kBound);
+  for (size_t i = 0; i < logits.size(); ++i)
+    EXPECT_NEAR(got[i], std::exp(logits[i] / 0.7) / sum, kBound);
 }
 
 TEST(Sampler, GreedyTakesTheLargestAndTheLowerIdOnATie) {
@@ -35,7 +38,8 @@ TEST(Sampler, GreedyTakesTheLargestAndTheLowerIdOnATie) {
 }
 
 TEST(Sampler, TopKTopPAndMinPCut) {
-  const std::vector<float> logits = {std::log(0.5f), std::log(0.3f), std::log(0.15f), std::log(0.05f)};
+  const std::vector<float> logits = {std::log(0.5f), std::log(0.3f), std::log(0.15f),
+                                     std::log(0.05f)};
   auto got = frequencies({.top_k = 2}, logits);
   EXPECT_NEAR(got[0], 0.625, kBound);
   EXPECT_EQ(got[2] + got[3], 0);
@@ -92,7 +96,8 @@ TEST(StopStrings, CutAtTheFirstHoweverTheTextArrives) {
   for (size_t step = 1; step <= text.size(); ++step) {
     StopStrings stop({"thrEE", "END", "threex"});
     std::string out;
-    for (size_t i = 0; i < text.size() && !stop.hit(); i += step) out += stop.push(text.substr(i, step));
+    for (size_t i = 0; i < text.size() && !stop.hit(); i += step)
+      out += stop.push(text.substr(i, step));
     out += stop.flush();
     EXPECT_TRUE(stop.hit());
     EXPECT_EQ(out, "one two threethree ") << step;

@@ -9,7 +9,8 @@ namespace k3 {
 
 StopStrings::StopStrings(std::vector<std::string> strings) : strings_(std::move(strings)) {
   for (const std::string& s : strings_)
-    if (s.empty()) throw InputError("--stop", "string", "at least one character", "an empty string");
+    if (s.empty())
+      throw InputError("--stop", "string", "at least one character", "an empty string");
 }
 
 std::string StopStrings::push(std::string_view piece) {

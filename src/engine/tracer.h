@@ -30,9 +30,11 @@ class Tracer : public Observer {
   };
 
   void see(std::string_view name, int layer, int64_t first_row, const Rows& values) override;
-  void see_ids(std::string_view name, int layer, int64_t first_row, const int32_t* ids, int64_t rows,
-               int64_t cols) override;
-  void logits(std::span<const float> row) { append("logits", row.data(), static_cast<int64_t>(row.size())); }
+  void see_ids(std::string_view name, int layer, int64_t first_row, const int32_t* ids,
+               int64_t rows, int64_t cols) override;
+  void logits(std::span<const float> row) {
+    append("logits", row.data(), static_cast<int64_t>(row.size()));
+  }
   // The states after the prompt: kda_state [heads, value, key], conv_* [heads * d, taps].
   void states(SequenceState& state);
 

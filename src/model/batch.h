@@ -20,8 +20,8 @@ namespace k3 {
 struct Segment {
   SequenceState* state = nullptr;
   std::span<const int32_t> ids;
-  int64_t begin = 0;                 // first row in the batch
-  int64_t start = 0;                 // position of that row in its sequence
+  int64_t begin = 0;  // first row in the batch
+  int64_t start = 0;  // position of that row in its sequence
   int64_t end() const { return begin + static_cast<int64_t>(ids.size()); }
 };
 
@@ -37,7 +37,7 @@ class Batch {
   // A run of rows of one segment.
   struct Run {
     const Segment* segment;
-    int64_t row;       // first row, counted from `begin` of runs()
+    int64_t row;  // first row, counted from `begin` of runs()
     int64_t count;
     int64_t position;  // of that row in its sequence
   };

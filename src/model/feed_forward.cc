@@ -6,8 +6,8 @@
 namespace k3 {
 namespace {
 
-constexpr int64_t kGroupRows = 512;   // (token, expert) pairs computed at once
-constexpr int64_t kWaveRows = 4096;   // pairs whose outputs wait for their turn in the sum
+constexpr int64_t kGroupRows = 512;  // (token, expert) pairs computed at once
+constexpr int64_t kWaveRows = 4096;  // pairs whose outputs wait for their turn in the sum
 
 // Calls body(begin, end) for the slabs of `rows`.
 template <class F>
@@ -20,10 +20,12 @@ void mlp(Context& ctx, const ModelConfig& c, const MlpWeights& w, const Rows& x,
          const std::vector<std::pair<WeightView, Rows>>& also = {}) {
   Scratch::Frame frame(ctx.scratch);
   std::vector<Product> products;
-  const Rows gate = ctx.scratch.rows(x.rows, w.gate_proj.rows), up = ctx.scratch.rows(x.rows, w.gate_proj.rows);
+  const Rows gate = ctx.scratch.rows(x.rows, w.gate_proj.rows),
+             up = ctx.scratch.rows(x.rows, w.gate_proj.rows);
   const bool present = w.gate_proj.rows > 0;  // a model may have no shared experts
   Operand in;
-  if (present || !also.empty()) in = prepare(ctx, x, present ? w.gate_proj.layout : also[0].first.layout);
+  if (present || !also.empty())
+    in = prepare(ctx, x, present ? w.gate_proj.layout : also[0].first.layout);
   for (const auto& [weight, y] : also) products.push_back({weight, in, y});
   if (present) {
     products.push_back({w.gate_proj, in, gate});
@@ -31,7 +33,8 @@ void mlp(Context& ctx, const ModelConfig& c, const MlpWeights& w, const Rows& x,
   }
   matmul(ctx, products);
   if (!present) {
-    for (int64_t i = 0; i < out.rows; ++i) std::memset(out.row(i), 0, static_cast<size_t>(out.cols) * sizeof(float));
+    for (int64_t i = 0; i < out.rows; ++i)
+      std::memset(out.row(i), 0, static_cast<size_t>(out.cols) * sizeof(float));
     return;
   }
   activate(ctx, c, gate, up, gate);
@@ -39,24 +42,28 @@ void mlp(Context& ctx, const ModelConfig& c, const MlpWeights& w, const Rows& x,
 }
 
 int64_t mlp_scratch_bytes(const ModelConfig& c, int64_t rows, int64_t inner) {
-  return 2 * Scratch::rows_cost(rows, inner) + prepare_cost(rows, c.hidden_size) + prepare_cost(rows, inner);
+  return 2 * Scratch::rows_cost(rows, inner) + prepare_cost(rows, c.hidden_size) +
+         prepare_cost(rows, inner);
 }
 
 // The routed experts of one layer over one chunk.
 class RoutedExperts {
  public:
-  RoutedExperts(Context& ctx, const ModelConfig& c, int64_t layer, ExpertStore& store, const Routing& routing)
+  RoutedExperts(Context& ctx, const ModelConfig& c, int64_t layer, ExpertStore& store,
+                const Routing& routing)
       : ctx_(ctx), c_(c), routing_(routing), lease_(begin(layer, store)) {}
 
   // y[t] = sum over the token's experts, ascending, of weight * expert(x[t]).
   void run(const Rows& x, const Rows& y) {
-    for (int64_t t = 0; t < y.rows; ++t) std::memset(y.row(t), 0, static_cast<size_t>(y.cols) * sizeof(float));
+    for (int64_t t = 0; t < y.rows; ++t)
+      std::memset(y.row(t), 0, static_cast<size_t>(y.cols) * sizeof(float));
     const Rows outputs = ctx_.scratch.rows(wave_rows(routing_.tokens, routing_.k), y.cols);
     const auto experts = static_cast<int64_t>(ids_.size());
     Operand in;
     for (int64_t begin = 0; begin < experts;) {
       int64_t end = begin, rows = 0;
-      while (end < experts && (end == begin || rows + count(end) <= outputs.rows)) rows += count(end++);
+      while (end < experts && (end == begin || rows + count(end) <= outputs.rows))
+        rows += count(end++);
       const int64_t base = first_[static_cast<size_t>(begin)];
       for (std::vector<int64_t> ready; !(ready = lease_.next(kGroupRows, end)).empty();) {
         if (!in.cols) in = prepare(ctx_, x, lease_.weights(ready[0]).w1.layout);
@@ -75,7 +82,8 @@ class RoutedExperts {
     const int64_t pairs = std::min(kGroupRows, tokens * c.num_experts_per_token);
     return Scratch::rows_cost(wave_rows(tokens, c.num_experts_per_token), c.expert_width()) +
            prepare_cost(tokens, c.expert_width()) + prepare_cost(pairs, c.expert_width()) +
-           Scratch::cost<std::byte>(64) * pairs + 2 * Scratch::rows_cost(pairs, c.moe_intermediate_size) +
+           Scratch::cost<std::byte>(64) * pairs +
+           2 * Scratch::rows_cost(pairs, c.moe_intermediate_size) +
            prepare_cost(pairs, c.moe_intermediate_size);
   }
 
@@ -109,8 +117,10 @@ class RoutedExperts {
     return first_[static_cast<size_t>(expert) + 1] - first_[static_cast<size_t>(expert)];
   }
 
-  // The outputs of the experts in `ready`, at outputs.row(pair - base), at most kGroupRows at a time.
-  void compute(const std::vector<int64_t>& ready, const Operand& in, int64_t base, const Rows& outputs) {
+  // The outputs of the experts in `ready`, at outputs.row(pair - base), at most kGroupRows at a
+  // time.
+  void compute(const std::vector<int64_t>& ready, const Operand& in, int64_t base,
+               const Rows& outputs) {
     std::vector<Piece> pieces;
     int64_t rows = 0;
     for (const int64_t expert : ready) {
@@ -135,17 +145,18 @@ class RoutedExperts {
     int64_t row;                   // where they begin in the group
   };
 
-  void compute_pieces(const std::vector<Piece>& pieces, int64_t rows, const Operand& in, int64_t base,
-                      const Rows& outputs) {
+  void compute_pieces(const std::vector<Piece>& pieces, int64_t rows, const Operand& in,
+                      int64_t base, const Rows& outputs) {
     Scratch::Frame frame(ctx_.scratch);
     const Rows gate = ctx_.scratch.rows(rows, c_.moe_intermediate_size);
     const Rows up = ctx_.scratch.rows(rows, c_.moe_intermediate_size);
     std::vector<Product> products;
     for (const Piece& p : pieces) {
       const ExpertWeights& w = lease_.weights(p.expert);
-      const Operand x = routing_.tokens == 1
-                            ? in
-                            : gather(ctx_, in, {tokens_.data() + p.first, static_cast<size_t>(p.count)});
+      const Operand x =
+          routing_.tokens == 1
+              ? in
+              : gather(ctx_, in, {tokens_.data() + p.first, static_cast<size_t>(p.count)});
       products.push_back({w.w1, x, gate.slice(p.row, p.row + p.count)});
       products.push_back({w.w3, x, up.slice(p.row, p.row + p.count)});
     }
@@ -187,7 +198,8 @@ void latent_moe(Context& ctx, const ModelConfig& c, int64_t layer, const FeedFor
   Scratch::Frame frame(ctx.scratch);
   const int64_t tokens = x.rows, k = c.num_experts_per_token;
   const bool latent = w.latent_down.rows > 0;
-  const Routing routing{tokens, k, ctx.scratch.take<int32_t>(tokens * k), ctx.scratch.take<float>(tokens * k)};
+  const Routing routing{tokens, k, ctx.scratch.take<int32_t>(tokens * k),
+                        ctx.scratch.take<float>(tokens * k)};
   each_slab(tokens, [&](int64_t begin, int64_t end) {
     Scratch::Frame slab(ctx.scratch);
     const Rows logits = ctx.scratch.rows(end - begin, c.num_experts);
@@ -201,7 +213,8 @@ void latent_moe(Context& ctx, const ModelConfig& c, int64_t layer, const FeedFor
   RoutedExperts routed(ctx, c, layer, store, routing);  // reads begin here
 
   // Meanwhile: what the experts will see, and the shared experts.
-  const Rows in = ctx.scratch.rows(tokens, c.expert_width()), y = ctx.scratch.rows(tokens, c.expert_width());
+  const Rows in = ctx.scratch.rows(tokens, c.expert_width()),
+             y = ctx.scratch.rows(tokens, c.expert_width());
   each_slab(tokens, [&](int64_t begin, int64_t end) {
     const Rows from = x.slice(begin, end);
     if (!latent)
@@ -221,17 +234,19 @@ void latent_moe(Context& ctx, const ModelConfig& c, int64_t layer, const FeedFor
       matmul(ctx, {{w.latent_up, prepare(ctx, sum, w.latent_up.layout), wide}});
       sum = wide;
     }
-    ctx.each_row(sum.rows, 16, [&](int64_t i) { ctx.kernels.add(sum.row(i), sum.cols, out.row(begin + i)); });
+    ctx.each_row(sum.rows, 16,
+                 [&](int64_t i) { ctx.kernels.add(sum.row(i), sum.cols, out.row(begin + i)); });
   });
 }
 
 }  // namespace
 
-void activate(Context& ctx, const ModelConfig& c, const Rows& gate, const Rows& up, const Rows& out) {
+void activate(Context& ctx, const ModelConfig& c, const Rows& gate, const Rows& up,
+              const Rows& out) {
   ctx.each_row(gate.rows, 4, [&](int64_t i) {
     if (c.hidden_activation == HiddenActivation::kSitu)
-      ctx.kernels.situ_mul(gate.row(i), up.row(i), c.activation_situ_beta, c.activation_situ_linear_beta,
-                           gate.cols, out.row(i));
+      ctx.kernels.situ_mul(gate.row(i), up.row(i), c.activation_situ_beta,
+                           c.activation_situ_linear_beta, gate.cols, out.row(i));
     else
       ctx.kernels.silu_mul(gate.row(i), up.row(i), gate.cols, out.row(i));
   });
@@ -249,11 +264,13 @@ void feed_forward(Context& ctx, const ModelConfig& c, int64_t layer, const FeedF
 }
 
 int64_t feed_forward_scratch_bytes(const ModelConfig& c, int64_t tokens) {
-  const int64_t slab = std::min(tokens, kSlab), k = c.num_experts_per_token, width = c.expert_width();
+  const int64_t slab = std::min(tokens, kSlab), k = c.num_experts_per_token,
+                width = c.expert_width();
   const int64_t dense = mlp_scratch_bytes(c, slab, c.intermediate_size);
   if (c.moe_layers() == 0) return dense;
   const int64_t routing = Scratch::cost<int32_t>(tokens * k) + Scratch::cost<float>(tokens * k);
-  const int64_t router = Scratch::rows_cost(slab, c.num_experts) + prepare_cost(slab, c.hidden_size);
+  const int64_t router =
+      Scratch::rows_cost(slab, c.num_experts) + prepare_cost(slab, c.hidden_size);
   const int64_t shared = mlp_scratch_bytes(c, slab, c.shared_intermediate_size());
   const int64_t up = Scratch::rows_cost(slab, c.hidden_size) + prepare_cost(slab, width);
   const int64_t moe = routing + 2 * Scratch::rows_cost(tokens, width) +

@@ -18,11 +18,13 @@ namespace k3 {
 // Tokens that a layer works on at once outside the routed experts.
 constexpr int64_t kSlab = 256;
 
-void feed_forward(Context& ctx, const ModelConfig& config, int64_t layer, const FeedForwardWeights& w,
-                  ExpertStore* experts, const Rows& x, const Rows& out);
+void feed_forward(Context& ctx, const ModelConfig& config, int64_t layer,
+                  const FeedForwardWeights& w, ExpertStore* experts, const Rows& x,
+                  const Rows& out);
 int64_t feed_forward_scratch_bytes(const ModelConfig& config, int64_t tokens);
 
 // act(gate, up) of every row: SiTU or SiLU. out may be gate.
-void activate(Context& ctx, const ModelConfig& config, const Rows& gate, const Rows& up, const Rows& out);
+void activate(Context& ctx, const ModelConfig& config, const Rows& gate, const Rows& up,
+              const Rows& out);
 
 }  // namespace k3

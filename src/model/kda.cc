@@ -14,14 +14,16 @@ struct Projections {
 // All that depends on the token alone.
 Projections project(Context& ctx, const ModelConfig& c, const KdaWeights& w, const Rows& x) {
   const int64_t n = x.rows, width = c.kda_width(), d = c.kda_head_dim;
-  Projections p{ctx.scratch.rows(n, width), ctx.scratch.rows(n, width), ctx.scratch.rows(n, width),
+  Projections p{ctx.scratch.rows(n, width), ctx.scratch.rows(n, width),
                 ctx.scratch.rows(n, width), ctx.scratch.rows(n, width),
-                ctx.scratch.rows(n, c.kda_num_heads)};
+                ctx.scratch.rows(n, width), ctx.scratch.rows(n, c.kda_num_heads)};
   const Rows decay_low = ctx.scratch.rows(n, d);
   const Operand in = prepare(ctx, x, w.q_proj.layout);
   const Operand in_low = prepare(ctx, x, w.f_a_proj.layout);
-  std::vector<Product> first = {{w.q_proj, in, p.q},           {w.k_proj, in, p.k},
-                                {w.v_proj, in, p.v},           {w.f_a_proj, in_low, decay_low},
+  std::vector<Product> first = {{w.q_proj, in, p.q},
+                                {w.k_proj, in, p.k},
+                                {w.v_proj, in, p.v},
+                                {w.f_a_proj, in_low, decay_low},
                                 {w.b_proj, in_low, p.beta}};
   Rows gate_low;
   if (c.use_full_rank_gate) {
@@ -62,7 +64,8 @@ void run_head(const Context& ctx, const ModelConfig& c, const KdaWeights& w, int
     kernels.l2_norm(work.k.row(t) + at, kL2Eps, 1.0f, d, work.k.row(t) + at);
     const float* z = work.p.z.row(t) + at;
     if (c.gate_lower_bound)
-      kernels.decay_bounded(z, w.dt_bias + at, w.decay[head], *c.gate_lower_bound, d, work.alpha.row(t) + at);
+      kernels.decay_bounded(z, w.dt_bias + at, w.decay[head], *c.gate_lower_bound, d,
+                            work.alpha.row(t) + at);
     else
       kernels.decay_softplus(z, w.dt_bias + at, w.decay[head], d, work.alpha.row(t) + at);
   }
@@ -81,14 +84,15 @@ void run_head(const Context& ctx, const ModelConfig& c, const KdaWeights& w, int
   task.state = state.recurrent(kda_layer, head);
   kernels.kda(task, 0, ceil_div(d, 16));
   for (int64_t t = run.row; t < run.row + run.count; ++t)
-    kernels.rms_norm_gated(work.out.row(t) + at, w.o_norm, work.p.gate.row(t) + at, c.rms_norm_eps, d,
-                           work.out.row(t) + at);
+    kernels.rms_norm_gated(work.out.row(t) + at, w.o_norm, work.p.gate.row(t) + at, c.rms_norm_eps,
+                           d, work.out.row(t) + at);
 }
 
 }  // namespace
 
-void kda_attention(Context& ctx, const ModelConfig& c, const KdaWeights& w, int layer, int64_t kda_layer,
-                   const Batch& batch, int64_t begin, const Rows& x, const Rows& out) {
+void kda_attention(Context& ctx, const ModelConfig& c, const KdaWeights& w, int layer,
+                   int64_t kda_layer, const Batch& batch, int64_t begin, const Rows& x,
+                   const Rows& out) {
   Scratch::Frame frame(ctx.scratch);
   const int64_t n = x.rows, width = c.kda_width();
   const Projections p = project(ctx, c, w, x);
@@ -106,7 +110,8 @@ void kda_attention(Context& ctx, const ModelConfig& c, const KdaWeights& w, int 
   const HeadWork work{p, q, k, v, alpha, o};
   const std::vector<Batch::Run> runs = batch.runs(begin, begin + n);
   ctx.each_row(static_cast<int64_t>(runs.size()) * c.kda_num_heads, 1, [&](int64_t i) {
-    run_head(ctx, c, w, kda_layer, runs[static_cast<size_t>(i / c.kda_num_heads)], i % c.kda_num_heads, work);
+    run_head(ctx, c, w, kda_layer, runs[static_cast<size_t>(i / c.kda_num_heads)],
+             i % c.kda_num_heads, work);
   });
   matmul(ctx, {{w.o_proj, prepare(ctx, o, w.o_proj.layout), out}});
 }

@@ -13,7 +13,8 @@
 
 namespace k3 {
 
-// One site of Attention Residuals: norm * proj, premultiplied. [H]; null where plain residuals rule.
+// One site of Attention Residuals: norm * proj, premultiplied. [H]; null where plain residuals
+// rule.
 using MixQuery = const float*;
 
 struct KdaWeights {
@@ -33,19 +34,24 @@ struct KdaWeights {
 
 // kv_b_proj, absorbed: per head its key half transposed and its value half.
 struct MlaWeights {
-  WeightView q_proj;            // [heads * (nope + rope), H], without q_lora
+  WeightView q_proj;              // [heads * (nope + rope), H], without q_lora
   WeightView q_a_proj, q_b_proj;  // [q_lora, H], [heads * (nope + rope), q_lora]
-  WeightView kv_a_proj;         // kv_a_proj_with_mqa [kv_lora + rope, H]
-  WeightView k_up;              // of head 0: [kv_lora, nope]
-  WeightView v_up;              // of head 0: [v_head_dim, kv_lora]
-  int64_t k_up_data = 0, k_up_scales = 0, v_up_data = 0, v_up_scales = 0;  // bytes from head to head
-  WeightView g_proj;            // [heads * v_head_dim, H], output gate
-  WeightView o_proj;            // [H, heads * v_head_dim]
+  WeightView kv_a_proj;           // kv_a_proj_with_mqa [kv_lora + rope, H]
+  WeightView k_up;                // of head 0: [kv_lora, nope]
+  WeightView v_up;                // of head 0: [v_head_dim, kv_lora]
+  int64_t k_up_data = 0, k_up_scales = 0, v_up_data = 0,
+          v_up_scales = 0;           // bytes from head to head
+  WeightView g_proj;                 // [heads * v_head_dim, H], output gate
+  WeightView o_proj;                 // [H, heads * v_head_dim]
   const float* q_a_norm = nullptr;   // [q_lora]
   const float* kv_a_norm = nullptr;  // [kv_lora]
 
-  WeightView k_up_of(int64_t head) const { return moved(k_up, head * k_up_data, head * k_up_scales); }
-  WeightView v_up_of(int64_t head) const { return moved(v_up, head * v_up_data, head * v_up_scales); }
+  WeightView k_up_of(int64_t head) const {
+    return moved(k_up, head * k_up_data, head * k_up_scales);
+  }
+  WeightView v_up_of(int64_t head) const {
+    return moved(v_up, head * v_up_data, head * v_up_scales);
+  }
 
  private:
   static WeightView moved(WeightView w, int64_t data, int64_t scales) {
@@ -69,13 +75,13 @@ struct MlpWeights {
 };
 
 struct FeedForwardWeights {
-  MixQuery mix = nullptr;            // mlp_res
-  const float* norm = nullptr;       // post_attention_layernorm [H]
+  MixQuery mix = nullptr;       // mlp_res
+  const float* norm = nullptr;  // post_attention_layernorm [H]
   bool moe = false;
-  MlpWeights mlp;                    // the dense MLP, or the shared experts
-  WeightView router;                 // gate [experts, H]
+  MlpWeights mlp;                      // the dense MLP, or the shared experts
+  WeightView router;                   // gate [experts, H]
   const float* router_bias = nullptr;  // e_score_correction_bias [experts]
-  WeightView latent_down, latent_up;   // routed_expert_{down,up}_proj; rows 0 without latent experts
+  WeightView latent_down, latent_up;  // routed_expert_{down,up}_proj; rows 0 without latent experts
   const float* latent_norm = nullptr;  // routed_expert_norm [latent], null without
 };
 

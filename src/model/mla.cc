@@ -33,8 +33,8 @@ Rows absorb_queries(Context& ctx, const ModelConfig& c, const MlaWeights& w, con
 
 // softmax(q . latents) latents for every (row, head) lane. q: [rows, heads * channels],
 // o: [rows, heads * latent].
-void attend(Context& ctx, const ModelConfig& c, int64_t mla_layer, const std::vector<Batch::Run>& runs,
-            const Rows& q, const Rows& o) {
+void attend(Context& ctx, const ModelConfig& c, int64_t mla_layer,
+            const std::vector<Batch::Run>& runs, const Rows& q, const Rows& o) {
   const int64_t heads = c.num_attention_heads, latent = c.kv_lora_rank;
   const int64_t channels = latent + c.qk_rope_head_dim;
   struct Task {
@@ -46,7 +46,8 @@ void attend(Context& ctx, const ModelConfig& c, int64_t mla_layer, const std::ve
     const int64_t lanes = run.count * heads;
     const int64_t share = round_up(ceil_div(lanes, ctx.pool.size()), 16);
     const int64_t step = std::min(kLanesPerTask, share);
-    for (int64_t at = 0; at < lanes; at += step) tasks.push_back({&run, at, std::min(lanes, at + step)});
+    for (int64_t at = 0; at < lanes; at += step)
+      tasks.push_back({&run, at, std::min(lanes, at + step)});
   }
   const int64_t floats = ctx.kernels.mla_scratch_floats(channels, latent);
   float* scratch = ctx.scratch.take<float>(floats * ctx.pool.size());
@@ -87,7 +88,8 @@ void append_latents(Context& ctx, const ModelConfig& c, const MlaWeights& w, int
       const float* from = compressed.row(run.row + t);
       float* to = run.segment->state->latent(mla_layer, run.position + t);
       ctx.kernels.rms_norm(from, w.kv_a_norm, kLowRankEps, latent, to);
-      std::memcpy(to + latent, from + latent, static_cast<size_t>(c.qk_rope_head_dim) * sizeof(float));
+      std::memcpy(to + latent, from + latent,
+                  static_cast<size_t>(c.qk_rope_head_dim) * sizeof(float));
     }
   }
 }
@@ -145,9 +147,10 @@ int64_t mla_scratch_bytes(const ModelConfig& c, int64_t rows, int threads) {
   return Scratch::rows_cost(rows, heads * c.qk_head_dim()) + Scratch::rows_cost(rows, channels) +
          2 * Scratch::rows_cost(rows, values) + prepare_cost(rows, c.hidden_size) +
          Scratch::rows_cost(rows, c.q_lora_rank) + prepare_cost(rows, c.q_lora_rank) +
-         Scratch::rows_cost(rows, heads * channels) + heads * prepare_cost(rows, c.qk_nope_head_dim) +
-         Scratch::rows_cost(rows, heads * latent) + heads * prepare_cost(rows, latent) +
-         Scratch::cost<float>(attention * threads) + prepare_cost(rows, values);
+         Scratch::rows_cost(rows, heads * channels) +
+         heads * prepare_cost(rows, c.qk_nope_head_dim) + Scratch::rows_cost(rows, heads * latent) +
+         heads * prepare_cost(rows, latent) + Scratch::cost<float>(attention * threads) +
+         prepare_cost(rows, values);
 }
 
 }  // namespace k3

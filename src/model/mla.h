@@ -2,10 +2,10 @@
 //
 //   mla_attention(ctx, config, weights.mla, mla_layer, batch, begin, x, out);
 //
-// x, out: [rows, H], normed input and output of rows [begin, begin + rows) of the batch. Appends the
-// rows' latents to the sequences' caches (which must be reserved) and attends over them. kv_b_proj is
-// absorbed into query and output, in prefill as in decode: one latent row serves all heads, and the
-// bits do not depend on how the cache was filled. Maths: numerics.md 5.
+// x, out: [rows, H], normed input and output of rows [begin, begin + rows) of the batch. Appends
+// the rows' latents to the sequences' caches (which must be reserved) and attends over them.
+// kv_b_proj is absorbed into query and output, in prefill as in decode: one latent row serves all
+// heads, and the bits do not depend on how the cache was filled. Maths: numerics.md 5.
 #pragma once
 
 #include "model/batch.h"

@@ -11,7 +11,8 @@
 
 namespace k3 {
 
-Model::Model(const Snapshot& snapshot, Reader& reader, MemoryAccount& account, const Options& options)
+Model::Model(const Snapshot& snapshot, Reader& reader, MemoryAccount& account,
+             const Options& options)
     : snapshot_(snapshot),
       reader_(reader),
       config_(snapshot.config()),
@@ -23,7 +24,8 @@ Model::Model(const Snapshot& snapshot, Reader& reader, MemoryAccount& account, c
       ceil_div(config_.num_hidden_layers, config_.attn_res_block_size) > Residuals::kMaxBlocks)
     throw InputError(snapshot.dir() + "/config.json", "attn_res_block_size",
                      fmt::format("at most {} blocks", Residuals::kMaxBlocks),
-                     fmt::format("{} layers in blocks of {}", config_.num_hidden_layers, config_.attn_res_block_size));
+                     fmt::format("{} layers in blocks of {}", config_.num_hidden_layers,
+                                 config_.attn_res_block_size));
   if (config_.moe_layers()) experts_.emplace(snapshot, reader, account, options.experts);
   int64_t seen[2] = {0, 0};
   for (int64_t i = 0; i < config_.num_hidden_layers; ++i)
@@ -37,8 +39,9 @@ int64_t Model::activation_bytes(const ModelConfig& c, int64_t chunk) {
 
 int64_t Model::scratch_bytes(const ModelConfig& c, int64_t chunk, int64_t wanted, int threads) {
   const int64_t slab = std::min(chunk, kSlab);
-  const int64_t attention = 2 * Scratch::rows_cost(slab, c.hidden_size) +
-                            std::max(kda_scratch_bytes(c, slab), mla_scratch_bytes(c, slab, threads));
+  const int64_t attention =
+      2 * Scratch::rows_cost(slab, c.hidden_size) +
+      std::max(kda_scratch_bytes(c, slab), mla_scratch_bytes(c, slab, threads));
   const int64_t head = prepare_cost(wanted, c.hidden_size);
   return std::max({attention, feed_forward_scratch_bytes(c, chunk), head}) + (1 << 16);
 }
@@ -48,26 +51,30 @@ void Model::embed(Context& ctx, const Batch& batch, const Rows& out) {
   const File& file = snapshot_.shard(table.shard);
   const int64_t size = element_bytes(table.dtype), row_bytes = config_.hidden_size * size;
   for (const Segment& segment : batch.segments()) {
-    ctx.pool.parallel_for(static_cast<int64_t>(segment.ids.size()), 32, [&](int64_t begin, int64_t end) {
-      std::vector<std::byte> row(static_cast<size_t>(row_bytes));
-      for (int64_t i = begin; i < end; ++i) {
-        const int32_t id = segment.ids[static_cast<size_t>(i)];
-        reader_.retrying([&] { file.read(table.offset + static_cast<uint64_t>(id * row_bytes), row); });
-        embedding_bytes_ += static_cast<uint64_t>(row_bytes);
-        float* to = out.row(segment.begin + i);
-        widen_to_float(table.dtype, row.data(), config_.hidden_size, to);
-        for (int64_t k = 0; k < config_.hidden_size; ++k)
-          if (!std::isfinite(to[k]))
-            throw InputError(file.path(),
-                             fmt::format("tensor '{}'", snapshot_.stored_name("model.embed_tokens.weight")),
-                             "finite weights", fmt::format("{} at [{}, {}]", to[k], id, k));
-      }
-    });
+    ctx.pool.parallel_for(
+        static_cast<int64_t>(segment.ids.size()), 32, [&](int64_t begin, int64_t end) {
+          std::vector<std::byte> row(static_cast<size_t>(row_bytes));
+          for (int64_t i = begin; i < end; ++i) {
+            const int32_t id = segment.ids[static_cast<size_t>(i)];
+            reader_.retrying(
+                [&] { file.read(table.offset + static_cast<uint64_t>(id * row_bytes), row); });
+            embedding_bytes_ += static_cast<uint64_t>(row_bytes);
+            float* to = out.row(segment.begin + i);
+            widen_to_float(table.dtype, row.data(), config_.hidden_size, to);
+            for (int64_t k = 0; k < config_.hidden_size; ++k)
+              if (!std::isfinite(to[k]))
+                throw InputError(
+                    file.path(),
+                    fmt::format("tensor '{}'", snapshot_.stored_name("model.embed_tokens.weight")),
+                    "finite weights", fmt::format("{} at [{}, {}]", to[k], id, k));
+          }
+        });
   }
 }
 
-void attention(Context& ctx, const ModelConfig& c, const AttentionWeights& w, int layer, int64_t kind_index,
-               const Batch& batch, int64_t begin, const Rows& x, const Rows& out) {
+void attention(Context& ctx, const ModelConfig& c, const AttentionWeights& w, int layer,
+               int64_t kind_index, const Batch& batch, int64_t begin, const Rows& x,
+               const Rows& out) {
   if (w.kind == AttentionKind::kKda)
     kda_attention(ctx, c, w.kda, layer, kind_index, batch, begin, x, out);
   else
@@ -75,7 +82,8 @@ void attention(Context& ctx, const ModelConfig& c, const AttentionWeights& w, in
 }
 
 // One layer of the stack. `x` holds a sublayer's input, then its output, for the whole chunk.
-void Model::decoder_layer(Context& ctx, int64_t layer, Residuals& residuals, const Batch& batch, const Rows& x) {
+void Model::decoder_layer(Context& ctx, int64_t layer, Residuals& residuals, const Batch& batch,
+                          const Rows& x) {
   const int number = static_cast<int>(layer);
   const auto each_slab = [&](auto&& body) {
     for (int64_t begin = 0; begin < batch.tokens(); begin += kSlab) {
@@ -92,7 +100,8 @@ void Model::decoder_layer(Context& ctx, int64_t layer, Residuals& residuals, con
       residuals.mix(ctx, w.mix, begin, end, in);
       rms_norm(ctx, in, w.input_norm, config_.rms_norm_eps, in);
       ctx.observe("attn_in", number, begin, in);
-      attention(ctx, config_, w, number, kind_index_[static_cast<size_t>(layer)], batch, begin, in, out);
+      attention(ctx, config_, w, number, kind_index_[static_cast<size_t>(layer)], batch, begin, in,
+                out);
       ctx.observe("attn_out", number, begin, out);
       residuals.add(ctx, begin, out);
     });
@@ -111,14 +120,16 @@ void Model::decoder_layer(Context& ctx, int64_t layer, Residuals& residuals, con
   ctx.observe("hidden", number, 0, residuals.sum().slice(0, batch.tokens()));
 }
 
-void Model::forward(Context& ctx, const Batch& batch, std::span<const int64_t> wanted, const Rows& hidden) {
+void Model::forward(Context& ctx, const Batch& batch, std::span<const int64_t> wanted,
+                    const Rows& hidden) {
   const int64_t tokens = batch.tokens();
   assert(tokens <= chunk_);
   float* storage = activations_.as<float>();
   Residuals residuals(config_, storage, tokens);
   const Rows x{storage + Residuals::floats(config_, tokens), tokens, config_.hidden_size,
                Scratch::row_stride(config_.hidden_size)};
-  for (const Segment& s : batch.segments()) s.state->reserve(s.start + static_cast<int64_t>(s.ids.size()));
+  for (const Segment& s : batch.segments())
+    s.state->reserve(s.start + static_cast<int64_t>(s.ids.size()));
   trunk_.begin_pass(!wanted.empty());
   embed(ctx, batch, residuals.sum());
   for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer)
@@ -137,7 +148,8 @@ void Model::forward(Context& ctx, const Batch& batch, std::span<const int64_t> w
     residuals.mix(ctx, trunk_.layout().output_mix, wanted[i], wanted[i] + 1, row);
     rms_norm(ctx, row, trunk_.layout().final_norm, config_.rms_norm_eps, row);
   }
-  for (const Segment& s : batch.segments()) s.state->append(s.ids.data(), static_cast<int64_t>(s.ids.size()));
+  for (const Segment& s : batch.segments())
+    s.state->append(s.ids.data(), static_cast<int64_t>(s.ids.size()));
 }
 
 void Model::logits(Context& ctx, const Rows& hidden, const Rows& logits) {
@@ -149,7 +161,8 @@ void Model::logits(Context& ctx, const Rows& hidden, const Rows& logits) {
     const Trunk::Lease lease = trunk_.head(static_cast<int64_t>(i));
     const TrunkLayout::HeadSlab& slab = lease.head();
     if (i == 0) x = prepare(ctx, hidden, slab.weight.layout);
-    matmul(ctx, {{slab.weight, x, logits.columns(slab.first_row, slab.first_row + slab.weight.rows)}});
+    matmul(ctx,
+           {{slab.weight, x, logits.columns(slab.first_row, slab.first_row + slab.weight.rows)}});
   }
 }
 

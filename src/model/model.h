@@ -40,7 +40,8 @@ class Model {
 
   // Runs the batch (at most chunk() tokens) and writes the final normed hidden vector of the wanted
   // rows of the batch, ascending. Hidden rows are [wanted, H].
-  void forward(Context& ctx, const Batch& batch, std::span<const int64_t> wanted, const Rows& hidden);
+  void forward(Context& ctx, const Batch& batch, std::span<const int64_t> wanted,
+               const Rows& hidden);
 
   // logits [rows, vocab] of final normed hidden vectors, following a forward() pass.
   void logits(Context& ctx, const Rows& hidden, const Rows& logits);
@@ -53,11 +54,13 @@ class Model {
 
   // What the planner adds up: activations of a chunk, and scratch.
   static int64_t activation_bytes(const ModelConfig& config, int64_t chunk);
-  static int64_t scratch_bytes(const ModelConfig& config, int64_t chunk, int64_t wanted, int threads);
+  static int64_t scratch_bytes(const ModelConfig& config, int64_t chunk, int64_t wanted,
+                               int threads);
 
  private:
   void embed(Context& ctx, const Batch& batch, const Rows& out);
-  void decoder_layer(Context& ctx, int64_t layer, Residuals& residuals, const Batch& batch, const Rows& x);
+  void decoder_layer(Context& ctx, int64_t layer, Residuals& residuals, const Batch& batch,
+                     const Rows& x);
 
   const Snapshot& snapshot_;
   Reader& reader_;
@@ -72,7 +75,8 @@ class Model {
 
 // The two sublayers of a decoder layer, alone (the oracle tests feed them stored inputs).
 // x, out: rows [begin, begin + x.rows) of the batch, already normed.
-void attention(Context& ctx, const ModelConfig& config, const AttentionWeights& w, int layer, int64_t kind_index,
-               const Batch& batch, int64_t begin, const Rows& x, const Rows& out);
+void attention(Context& ctx, const ModelConfig& config, const AttentionWeights& w, int layer,
+               int64_t kind_index, const Batch& batch, int64_t begin, const Rows& x,
+               const Rows& out);
 
 }  // namespace k3

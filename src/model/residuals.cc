@@ -18,7 +18,8 @@ Residuals::Residuals(const ModelConfig& c, float* storage, int64_t tokens)
   sum_ = storage_[0];
 }
 
-void Residuals::mix(Context& ctx, MixQuery query, int64_t begin, int64_t end, const Rows& out) const {
+void Residuals::mix(Context& ctx, MixQuery query, int64_t begin, int64_t end,
+                    const Rows& out) const {
   ctx.each_row(end - begin, 4, [&](int64_t i) {
     const float* values[kMaxBlocks + 1];
     int64_t count = 0;

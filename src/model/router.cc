@@ -73,8 +73,9 @@ void route(Context& ctx, const ModelConfig& c, int layer, const Rows& logits, co
     float* row = logits.row(i);
     for (int64_t e = 0; e < logits.cols; ++e)
       if (!std::isfinite(row[e]))
-        throw WorkError(fmt::format("layer {}: the router's logit of expert {} for token {} of the batch is {}",
-                                    layer, e, begin + i, row[e]));
+        throw WorkError(
+            fmt::format("layer {}: the router's logit of expert {} for token {} of the batch is {}",
+                        layer, e, begin + i, row[e]));
     route_token(ctx.kernels, c, row, bias, routing.ids + (begin + i) * routing.k,
                 routing.weights + (begin + i) * routing.k);
   });

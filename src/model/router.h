@@ -13,10 +13,10 @@ struct Routing {
   float* weights = nullptr;
 };
 
-// `logits` [rows, experts] is overwritten. Fills rows [begin, begin + logits.rows) of `routing`. The
-// selection bias decides who is chosen and never weighs; ties go to the lower id. Throws WorkError
-// when a router logit is not finite, naming layer and token.
-void route(Context& ctx, const ModelConfig& config, int layer, const Rows& logits, const float* bias,
-           const Routing& routing, int64_t begin);
+// `logits` [rows, experts] is overwritten. Fills rows [begin, begin + logits.rows) of `routing`.
+// The selection bias decides who is chosen and never weighs; ties go to the lower id. Throws
+// WorkError when a router logit is not finite, naming layer and token.
+void route(Context& ctx, const ModelConfig& config, int layer, const Rows& logits,
+           const float* bias, const Routing& routing, int64_t begin);
 
 }  // namespace k3

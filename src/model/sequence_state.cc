@@ -36,7 +36,10 @@ struct SavedHeader {
 }  // namespace
 
 SequenceState::SequenceState(const ModelConfig& c, MemoryAccount& account)
-    : account_(&account), heads_(c.kda_num_heads), head_dim_(c.kda_head_dim), width_(c.short_conv_kernel_size) {
+    : account_(&account),
+      heads_(c.kda_num_heads),
+      head_dim_(c.kda_head_dim),
+      width_(c.short_conv_kernel_size) {
   const StateShape shape(c);
   kda_layers_ = shape.kda_layers;
   mla_layers_ = shape.mla_layers;
@@ -75,7 +78,8 @@ void SequenceState::index_pages() {
   for (int64_t layer = 0; layer < mla_layers_; ++layer) {
     auto& table = page_table_[static_cast<size_t>(layer)];
     table.clear();
-    for (const auto& page : pages_) table.push_back(page->as<float>() + layer * kMlaPage * channels_);
+    for (const auto& page : pages_)
+      table.push_back(page->as<float>() + layer * kMlaPage * channels_);
   }
 }
 
@@ -94,7 +98,9 @@ void SequenceState::reserve(int64_t new_length) {
   index_pages();
 }
 
-void SequenceState::append(const int32_t* ids, int64_t count) { ids_.insert(ids_.end(), ids, ids + count); }
+void SequenceState::append(const int32_t* ids, int64_t count) {
+  ids_.insert(ids_.end(), ids, ids + count);
+}
 
 SequenceState::SequenceState(const SequenceState& other, int)
     : account_(other.account_),
@@ -133,16 +139,21 @@ std::string SequenceState::save() const {
 
 void SequenceState::restore(std::string_view bytes) {
   SavedHeader header;
-  const auto refuse = [&](const char* why) { return InputError(fmt::format("saved state: {}", why)); };
+  const auto refuse = [&](const char* why) {
+    return InputError(fmt::format("saved state: {}", why));
+  };
   if (bytes.size() < sizeof header) throw refuse("too short for a header");
   std::memcpy(&header, bytes.data(), sizeof header);
-  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) throw refuse("not a state of this version");
-  if (header.kda_layers != kda_layers_ || header.mla_layers != mla_layers_ || header.heads != heads_ ||
-      header.head_dim != head_dim_ || header.width != width_ || header.channels != channels_)
+  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0)
+    throw refuse("not a state of this version");
+  if (header.kda_layers != kda_layers_ || header.mla_layers != mla_layers_ ||
+      header.heads != heads_ || header.head_dim != head_dim_ || header.width != width_ ||
+      header.channels != channels_)
     throw refuse("it belongs to a model of another shape");
   const auto count = static_cast<uint64_t>(header.length);
   const uint64_t page_size = static_cast<uint64_t>(page_floats()) * sizeof(float);
-  if (header.length < 0 || count > bytes.size() / sizeof(int32_t)) throw refuse("its length is wrong");
+  if (header.length < 0 || count > bytes.size() / sizeof(int32_t))
+    throw refuse("its length is wrong");
   const uint64_t pages = mla_layers_ ? (count + kMlaPage - 1) / kMlaPage : 0;
   if (bytes.size() != sizeof header + count * sizeof(int32_t) + fixed_.size() + pages * page_size)
     throw refuse("its size does not match its length");
@@ -155,7 +166,8 @@ void SequenceState::restore(std::string_view bytes) {
   std::memcpy(fixed_.data(), at, fixed_.size());
   at += fixed_.size();
   reserve(header.length);
-  for (uint64_t i = 0; i < pages; ++i, at += page_size) std::memcpy(pages_[i]->data(), at, page_size);
+  for (uint64_t i = 0; i < pages; ++i, at += page_size)
+    std::memcpy(pages_[i]->data(), at, page_size);
   ids_ = std::move(ids);
 }
 

@@ -43,7 +43,7 @@ class SequenceState {
   // Used by the model's layers; kda_layer and mla_layer count layers of that kind from 0.
   float* recurrent(int64_t kda_layer, int64_t head);
   float* history(int64_t kda_layer, int64_t which, int64_t head);  // which: 0 q, 1 k, 2 v
-  const float* const* pages(int64_t mla_layer);                   // [page count]
+  const float* const* pages(int64_t mla_layer);                    // [page count]
   float* latent(int64_t mla_layer, int64_t position);
   // Makes the latent pages of positions below `length` exist, and those from length() on its own.
   void reserve(int64_t length);

@@ -136,7 +136,8 @@ void bind_mlp(Binder& binder, const std::string& at, MlpWeights& w) {
   binder.matrix(at + "down_proj.weight", w.down_proj);
 }
 
-void bind_feed_forward(Binder& binder, const ModelConfig& c, const std::string& at, FeedForwardWeights& w) {
+void bind_feed_forward(Binder& binder, const ModelConfig& c, const std::string& at,
+                       FeedForwardWeights& w) {
   if (!w.moe) {
     bind_mlp(binder, at + "mlp.", w.mlp);
     return;
@@ -187,7 +188,8 @@ TrunkLayout::TrunkLayout(const Snapshot& snapshot, bool int8) {
   const std::string name = c.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight";
   const TensorRef& ref = snapshot.tensor(name);
   const int64_t row_bytes = c.hidden_size * element_bytes(ref.dtype);
-  const int64_t slab = std::max<int64_t>(kPanelRows, kHeadSlabBytes / row_bytes / kPanelRows * kPanelRows);
+  const int64_t slab =
+      std::max<int64_t>(kPanelRows, kHeadSlabBytes / row_bytes / kPanelRows * kPanelRows);
   head.resize(static_cast<size_t>(ceil_div(c.vocab_size, slab)));
   for (size_t i = 0; i < head.size(); ++i) {
     head[i].first_row = static_cast<int64_t>(i) * slab;
@@ -204,8 +206,12 @@ int64_t TrunkLayout::region_bytes(const std::vector<bool>& resident, int which) 
   return bytes;
 }
 
-Trunk::Trunk(const Snapshot& snapshot, Reader& reader, MemoryAccount& account, const Options& options)
-    : snapshot_(snapshot), reader_(reader), layout_(snapshot, options.int8), resident_(options.resident) {
+Trunk::Trunk(const Snapshot& snapshot, Reader& reader, MemoryAccount& account,
+             const Options& options)
+    : snapshot_(snapshot),
+      reader_(reader),
+      layout_(snapshot, options.int8),
+      resident_(options.resident) {
   assert(resident_.size() == layout_.units.size());
   load_vectors(account);
   units_.resize(layout_.units.size());
@@ -231,7 +237,8 @@ Trunk::Trunk(const Snapshot& snapshot, Reader& reader, MemoryAccount& account, c
   }
   if (loading < units_.size()) finish(loading);
   for (int r = 0; r < 2; ++r)
-    regions_[r] = Buffer(account, "trunk stream", static_cast<uint64_t>(layout_.region_bytes(resident_, r)));
+    regions_[r] =
+        Buffer(account, "trunk stream", static_cast<uint64_t>(layout_.region_bytes(resident_, r)));
   next_read_ = end_read_ = 0;
 }
 
@@ -303,7 +310,8 @@ void Trunk::release(size_t unit) {
 
 void Trunk::load_vectors(MemoryAccount& account) {
   const ModelConfig& c = snapshot_.config();
-  vectors_ = Buffer(account, "vectors", static_cast<uint64_t>(layout_.vector_floats) * sizeof(float));
+  vectors_ =
+      Buffer(account, "vectors", static_cast<uint64_t>(layout_.vector_floats) * sizeof(float));
   float* next = vectors_.as<float>();
   const Kernels& scalar = kernels(Isa::kScalar);
   for (const TrunkLayout::Vector& v : layout_.vectors) {
@@ -315,8 +323,8 @@ void Trunk::load_vectors(MemoryAccount& account) {
                          fmt::format("{} values", at_least), fmt::format("{}", values.size()));
       for (size_t i = 0; i < values.size(); ++i)
         if (!std::isfinite(values[i]))
-          throw InputError(snapshot_.dir(), "tensor '" + snapshot_.stored_name(name) + "'", "finite values",
-                           fmt::format("{} at element {}", values[i], i));
+          throw InputError(snapshot_.dir(), "tensor '" + snapshot_.stored_name(name) + "'",
+                           "finite values", fmt::format("{} at element {}", values[i], i));
       return values;
     };
     *v.target = next;
@@ -328,7 +336,8 @@ void Trunk::load_vectors(MemoryAccount& account) {
     } else {
       const std::vector<float> values = read(v.name, v.count);
       const int64_t taps = c.short_conv_kernel_size, d = c.kda_head_dim;
-      if (v.form == Form::kPlain) std::memcpy(next, values.data(), static_cast<size_t>(v.count) * sizeof(float));
+      if (v.form == Form::kPlain)
+        std::memcpy(next, values.data(), static_cast<size_t>(v.count) * sizeof(float));
       if (v.form == Form::kExp) scalar.exp(values.data(), v.count, next);
       if (v.form == Form::kConvolution)  // [head * d + channel][tap] -> [head][tap][channel]
         for (int64_t i = 0; i < v.count; ++i) {

@@ -14,8 +14,9 @@
 // Streaming is a property of the lease: same bytes, same layout, same bits.
 // Held as bf16 panels (or f32 where the file says so), or as int8 blocks; the router, the decay's
 // low-rank pair and beta stay bf16. Norms, biases, convolutions are always resident floats.
-// Memory: tags "trunk" (resident units), "trunk stream" (regions), "vectors". Thread rule: one lease
-// at a time, in pass order. Errors: NaN or infinite weights are refused when read, naming the tensor.
+// Memory: tags "trunk" (resident units), "trunk stream" (regions), "vectors". Thread rule: one
+// lease at a time, in pass order. Errors: NaN or infinite weights are refused when read, naming the
+// tensor.
 #pragma once
 
 #include <functional>
@@ -32,9 +33,9 @@ namespace k3 {
 // Where one stored matrix goes inside its unit.
 struct PlacedMatrix {
   std::string name;
-  WeightView view;                  // data and scales hold offsets from the unit's start
-  WeightView* target = nullptr;     // gets the pointers when the unit is loaded
-  int64_t first_row = 0;            // row of the stored matrix that row 0 comes from
+  WeightView view;               // data and scales hold offsets from the unit's start
+  WeightView* target = nullptr;  // gets the pointers when the unit is loaded
+  int64_t first_row = 0;         // row of the stored matrix that row 0 comes from
   // kv_b_proj: `view` is k_up of head 0 and `values` v_up of head 0, for all heads of this layer.
   MlaWeights* absorbed = nullptr;
   WeightView values;
@@ -62,13 +63,14 @@ struct TrunkLayout {
   };
   std::vector<HeadSlab> head;
 
-  std::vector<TrunkUnit> units;  // attention 0, feed-forward 0, attention 1, ... then the head's slabs
+  std::vector<TrunkUnit>
+      units;  // attention 0, feed-forward 0, attention 1, ... then the head's slabs
   int64_t vector_floats = 0;
 
   // A small tensor turned into floats.
   enum class Form { kPlain, kExp, kConvolution, kMixQuery };
   struct Vector {
-    std::string name;      // kMixQuery: the site, e.g. "model.layers.3.mlp_res"
+    std::string name;  // kMixQuery: the site, e.g. "model.layers.3.mlp_res"
     const float** target;
     int64_t count;
     Form form;
@@ -84,7 +86,7 @@ class Trunk {
  public:
   struct Options {
     bool int8 = false;
-    std::vector<bool> resident;  // by unit
+    std::vector<bool> resident;                                   // by unit
     std::function<void(uint64_t done, uint64_t total)> progress;  // while loading
   };
   Trunk(const Snapshot& snapshot, Reader& reader, MemoryAccount& account, const Options& options);
@@ -93,13 +95,16 @@ class Trunk {
   class Lease {
    public:
     explicit Lease(Trunk* trunk, size_t unit) : trunk_(trunk), unit_(unit) {}
-    Lease(Lease&& other) noexcept : trunk_(std::exchange(other.trunk_, nullptr)), unit_(other.unit_) {}
+    Lease(Lease&& other) noexcept
+        : trunk_(std::exchange(other.trunk_, nullptr)), unit_(other.unit_) {}
     Lease(const Lease&) = delete;
     ~Lease() {
       if (trunk_) trunk_->release(unit_);
     }
     const AttentionWeights& attention() const { return trunk_->layout_.attention[unit_ / 2]; }
-    const FeedForwardWeights& feed_forward() const { return trunk_->layout_.feed_forward[unit_ / 2]; }
+    const FeedForwardWeights& feed_forward() const {
+      return trunk_->layout_.feed_forward[unit_ / 2];
+    }
     const TrunkLayout::HeadSlab& head() const {
       return trunk_->layout_.head[unit_ - 2 * trunk_->layout_.attention.size()];
     }
@@ -114,7 +119,9 @@ class Trunk {
   void begin_pass(bool with_head);
   Lease attention(int64_t layer) { return lease(2 * static_cast<size_t>(layer)); }
   Lease feed_forward(int64_t layer) { return lease(2 * static_cast<size_t>(layer) + 1); }
-  Lease head(int64_t slab) { return lease(2 * layout_.attention.size() + static_cast<size_t>(slab)); }
+  Lease head(int64_t slab) {
+    return lease(2 * layout_.attention.size() + static_cast<size_t>(slab));
+  }
 
   const TrunkLayout& layout() const { return layout_; }
 

@@ -1,7 +1,7 @@
 // What every operation is handed: threads, kernels, scratch memory, the arithmetic, an observer.
 //
-//   Rows h = ctx.scratch.rows(tokens, hidden);       // valid until the enclosing Scratch::Frame ends
-//   rms_norm(ctx, x, weight, eps, h);
+//   Rows h = ctx.scratch.rows(tokens, hidden);       // valid until the enclosing Scratch::Frame
+//   ends rms_norm(ctx, x, weight, eps, h);
 //
 // Activations are rows of float, one row a token. Rows are views: scratch or a Buffer owns them.
 // Thread rule: a Context belongs to one forward pass at a time.
@@ -25,13 +25,16 @@ struct Rows {
 
   float* row(int64_t i) const { return data + i * stride; }
   Rows slice(int64_t begin, int64_t end) const { return {row(begin), end - begin, cols, stride}; }
-  Rows columns(int64_t begin, int64_t end) const { return {data + begin, rows, end - begin, stride}; }
+  Rows columns(int64_t begin, int64_t end) const {
+    return {data + begin, rows, end - begin, stride};
+  }
 };
 
 // A stack of temporary arrays. A Frame gives back all that was taken since it began.
 class Scratch {
  public:
-  Scratch(MemoryAccount& account, int64_t bytes) : buffer_(account, "scratch", static_cast<uint64_t>(bytes)) {}
+  Scratch(MemoryAccount& account, int64_t bytes)
+      : buffer_(account, "scratch", static_cast<uint64_t>(bytes)) {}
 
   class Frame {
    public:
@@ -81,9 +84,9 @@ class Scratch {
 enum class Activations : uint8_t { k16, kInt8, kMxfp8, kFp32 };
 const char* name(Activations activations);
 
-// Sees intermediate values as they are made: `k3 trace` and the oracle tests. Names are those of the
-// golden files; `first_row` is the token of the batch that values.row(0) belongs to; layer is -1
-// outside the stack.
+// Sees intermediate values as they are made: `k3 trace` and the oracle tests. Names are those of
+// the golden files; `first_row` is the token of the batch that values.row(0) belongs to; layer is
+// -1 outside the stack.
 class Observer {
  public:
   virtual ~Observer() = default;

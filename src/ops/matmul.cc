@@ -8,7 +8,8 @@ namespace {
 
 // Weight bytes one task should stream at least, so that handing it out costs nothing beside it.
 constexpr int64_t kTaskBytes = 96 << 10;
-// Tasks per thread at most: enough that a thread which lost its core leaves its share to the others.
+// Tasks per thread at most: enough that a thread which lost its core leaves its share to the
+// others.
 constexpr int64_t kTasksPerThread = 6;
 
 struct Task {
@@ -24,10 +25,14 @@ int64_t panel_bytes(const WeightView& w) {
 
 const char* name(Activations activations) {
   switch (activations) {
-    case Activations::k16: return "16";
-    case Activations::kInt8: return "int8";
-    case Activations::kMxfp8: return "mxfp8";
-    case Activations::kFp32: return "fp32";
+    case Activations::k16:
+      return "16";
+    case Activations::kInt8:
+      return "int8";
+    case Activations::kMxfp8:
+      return "mxfp8";
+    case Activations::kFp32:
+      return "fp32";
   }
   return "?";
 }
@@ -54,7 +59,8 @@ Operand prepare(Context& ctx, const Rows& x, Layout layout) {
     const bool block_format = layout == Layout::kInt8Panels || layout == Layout::kMxfp4Rows;
     if (block_format && ctx.activations == Activations::kMxfp8) {
       values = ctx.scratch.rows(x.rows, x.cols);
-      ctx.each_row(x.rows, 16, [&](int64_t i) { ctx.kernels.round_mxfp8(x.row(i), x.cols, values.row(i)); });
+      ctx.each_row(x.rows, 16,
+                   [&](int64_t i) { ctx.kernels.round_mxfp8(x.row(i), x.cols, values.row(i)); });
     }
     operand.f32 = values.data;
     operand.f32_stride = values.stride;
@@ -112,7 +118,8 @@ void matmul(Context& ctx, std::span<const Product> products) {
     assert(p.x.cols == p.weight.cols && p.y.rows == p.x.tokens && p.y.cols == p.weight.rows);
     if (p.x.tokens == 0) continue;
     const int64_t panels = p.weight.panels();
-    const int64_t step = std::max<int64_t>(1, share / std::max<int64_t>(1, panel_bytes(p.weight) * p.x.tokens));
+    const int64_t step =
+        std::max<int64_t>(1, share / std::max<int64_t>(1, panel_bytes(p.weight) * p.x.tokens));
     const int64_t pieces = ceil_div(panels, step);
     for (int64_t k = 0; k < pieces; ++k)
       tasks.push_back({static_cast<int32_t>(i), panels * k / pieces, panels * (k + 1) / pieces});
@@ -127,7 +134,8 @@ void matmul(Context& ctx, std::span<const Product> products) {
 }
 
 void rms_norm(Context& ctx, const Rows& x, const float* w, float eps, const Rows& y) {
-  ctx.each_row(x.rows, 8, [&](int64_t i) { ctx.kernels.rms_norm(x.row(i), w, eps, x.cols, y.row(i)); });
+  ctx.each_row(x.rows, 8,
+               [&](int64_t i) { ctx.kernels.rms_norm(x.row(i), w, eps, x.cols, y.row(i)); });
 }
 
 }  // namespace k3

@@ -34,10 +34,14 @@ struct ExpertLayout {
   int64_t bytes = 0;
 };
 
-const ExpertMatrix& matrix(const ExpertRef& ref, int i) { return i == 0 ? ref.w1 : i == 1 ? ref.w2 : ref.w3; }
+const ExpertMatrix& matrix(const ExpertRef& ref, int i) {
+  return i == 0 ? ref.w1 : i == 1 ? ref.w2 : ref.w3;
+}
 const char* matrix_name(int i) { return i == 0 ? "w1" : i == 1 ? "w2" : "w3"; }
 
-const std::byte* offset(int64_t value) { return reinterpret_cast<const std::byte*>(static_cast<intptr_t>(value)); }
+const std::byte* offset(int64_t value) {
+  return reinterpret_cast<const std::byte*>(static_cast<intptr_t>(value));
+}
 
 // MXFP4: the released bytes as they lie, merged where they are neighbours.
 ExpertLayout packed_layout(const Snapshot& snapshot, const ExpertRef& ref) {
@@ -109,9 +113,11 @@ void refuse_nan_scales(const Snapshot& snapshot, const ExpertRef& ref, const Exp
     const void* found = std::memchr(views[i]->scales, 255, bytes);
     if (!found) continue;
     const auto at = static_cast<const std::byte*>(found) - views[i]->scales;
-    throw InputError(snapshot.shard(matrix(ref, i).scale.shard).path(),
-                     fmt::format("tensor '{}'", snapshot.stored_name(expert_matrix_name(layer, id, i) + ".weight_scale")),
-                     "scale bytes below 255", fmt::format("255 (NaN) at byte {}", at));
+    throw InputError(
+        snapshot.shard(matrix(ref, i).scale.shard).path(),
+        fmt::format("tensor '{}'",
+                    snapshot.stored_name(expert_matrix_name(layer, id, i) + ".weight_scale")),
+        "scale bytes below 255", fmt::format("255 (NaN) at byte {}", at));
   }
 }
 
@@ -121,7 +127,7 @@ struct ExpertStore::Lease::Item {
   int32_t id = -1;
   std::byte* slot = nullptr;
   ExpertWeights weights;
-  bool cached = false;  // lies in the layer's cache already
+  bool cached = false;   // lies in the layer's cache already
   bool reading = false;  // submitted and not handed out yet
   ExpertRef ref;
   std::unique_ptr<Completion> completion;
@@ -139,19 +145,23 @@ int64_t ExpertStore::slot_bytes(const Snapshot& snapshot) {
 }
 
 int64_t ExpertStore::memory_bytes(const Snapshot& snapshot, Options options) {
-  const int64_t slots = snapshot.config().moe_layers() * options.slots_per_layer + options.in_flight;
+  const int64_t slots =
+      snapshot.config().moe_layers() * options.slots_per_layer + options.in_flight;
   return static_cast<int64_t>(Buffer::rounded(static_cast<uint64_t>(slots * slot_bytes(snapshot))));
 }
 
-ExpertStore::ExpertStore(const Snapshot& snapshot, Reader& reader, MemoryAccount& account, Options options)
+ExpertStore::ExpertStore(const Snapshot& snapshot, Reader& reader, MemoryAccount& account,
+                         Options options)
     : snapshot_(snapshot),
       reader_(reader),
       options_(options),
       slot_bytes_(slot_bytes(snapshot)),
       caches_(static_cast<size_t>(snapshot.config().num_hidden_layers)) {
   const int64_t cached = snapshot.config().moe_layers() * options.slots_per_layer;
-  buffer_ = Buffer(account, "experts", static_cast<uint64_t>((cached + options.in_flight) * slot_bytes_));
-  for (int64_t i = cached + options.in_flight; i-- > 0;) free_.push_back(buffer_.data() + i * slot_bytes_);
+  buffer_ =
+      Buffer(account, "experts", static_cast<uint64_t>((cached + options.in_flight) * slot_bytes_));
+  for (int64_t i = cached + options.in_flight; i-- > 0;)
+    free_.push_back(buffer_.data() + i * slot_bytes_);
 }
 
 ExpertStore::~ExpertStore() = default;
@@ -167,7 +177,8 @@ ExpertStore::Lease::Lease(ExpertStore& store, int64_t layer, std::span<const int
   for (size_t i = 0; i < ids.size(); ++i) {
     Item& item = items_[i];
     item.id = ids[i];
-    const auto found = std::find_if(cache.begin(), cache.end(), [&](const Entry& e) { return e.id == item.id; });
+    const auto found =
+        std::find_if(cache.begin(), cache.end(), [&](const Entry& e) { return e.id == item.id; });
     if (found == cache.end()) {
       to_read_.push_back(static_cast<int64_t>(i));
       continue;
@@ -215,26 +226,32 @@ void ExpertStore::Lease::start_reads() {
     ++store_->experts_read_;
   }
   std::sort(started.begin(), started.end(), [](const Item* a, const Item* b) {
-    return a->ref.w1.data.shard != b->ref.w1.data.shard ? a->ref.w1.data.shard < b->ref.w1.data.shard
-                                                        : a->ref.w1.data.offset < b->ref.w1.data.offset;
+    return a->ref.w1.data.shard != b->ref.w1.data.shard
+               ? a->ref.w1.data.shard < b->ref.w1.data.shard
+               : a->ref.w1.data.offset < b->ref.w1.data.offset;
   });
-  for (Item* item : started) store_->read(layer_, item->id, item->ref, item->slot, item->weights, *item->completion);
+  for (Item* item : started)
+    store_->read(layer_, item->id, item->ref, item->slot, item->weights, *item->completion);
 }
 
-void ExpertStore::read(int64_t layer, int64_t id, const ExpertRef& ref, std::byte* slot, ExpertWeights& weights,
-                       Completion& completion) {
+void ExpertStore::read(int64_t layer, int64_t id, const ExpertRef& ref, std::byte* slot,
+                       ExpertWeights& weights, Completion& completion) {
   const ExpertLayout layout = layout_of(snapshot_, ref);
   WeightView* views[3] = {&weights.w1, &weights.w2, &weights.w3};
   for (int i = 0; i < 3; ++i) {
     *views[i] = layout.w[i];
     views[i]->data = slot + reinterpret_cast<intptr_t>(layout.w[i].data);
-    if (views[i]->scale_bytes()) views[i]->scales = slot + reinterpret_cast<intptr_t>(layout.w[i].scales);
+    if (views[i]->scale_bytes())
+      views[i]->scales = slot + reinterpret_cast<intptr_t>(layout.w[i].scales);
     if (!snapshot_.mxfp4_experts())
-      load_matrix(reader_, Reader::kExperts, completion,
-                  {&snapshot_, expert_matrix_name(layer, id, i) + ".weight", matrix(ref, i).data, 0}, *views[i]);
+      load_matrix(
+          reader_, Reader::kExperts, completion,
+          {&snapshot_, expert_matrix_name(layer, id, i) + ".weight", matrix(ref, i).data, 0},
+          *views[i]);
   }
   // Pieces begin at block borders of the file, so that they meet without overlap.
-  const auto piece = static_cast<uint64_t>(round_up(static_cast<int64_t>(reader_.staging_bytes()), kAlign));
+  const auto piece =
+      static_cast<uint64_t>(round_up(static_cast<int64_t>(reader_.staging_bytes()), kAlign));
   for (const Span& span : layout.spans) {
     const File& file = snapshot_.shard(span.shard);
     const auto align = static_cast<uint64_t>(file.direct_alignment());

@@ -47,8 +47,8 @@ class ExpertStore {
    public:
     Lease(Lease&& other) noexcept;
     ~Lease();
-    // Up to `most` experts below index `limit` that have arrived and were not handed out yet, as indexes into the leased
-    // ids; waits for at least one. Empty when all were handed out.
+    // Up to `most` experts below index `limit` that have arrived and were not handed out yet, as
+    // indexes into the leased ids; waits for at least one. Empty when all were handed out.
     std::vector<int64_t> next(int64_t most, int64_t limit);
     const ExpertWeights& weights(int64_t index) const;
     void release(const std::vector<int64_t>& indexes);
@@ -84,8 +84,8 @@ class ExpertStore {
   };
 
   // Submits the reads of one expert into `slot` and says where its matrices will lie.
-  void read(int64_t layer, int64_t id, const ExpertRef& ref, std::byte* slot, ExpertWeights& weights,
-            Completion& completion);
+  void read(int64_t layer, int64_t id, const ExpertRef& ref, std::byte* slot,
+            ExpertWeights& weights, Completion& completion);
   // Slots set aside for caches that are not full yet.
   int64_t unclaimed_slots() const;
 

@@ -6,44 +6,62 @@ namespace k3 {
 
 const char* name(Dtype dtype) {
   switch (dtype) {
-    case Dtype::kU8: return "U8";
-    case Dtype::kBf16: return "BF16";
-    case Dtype::kF16: return "F16";
-    case Dtype::kF32: return "F32";
-    case Dtype::kI32: return "I32";
-    case Dtype::kI64: return "I64";
+    case Dtype::kU8:
+      return "U8";
+    case Dtype::kBf16:
+      return "BF16";
+    case Dtype::kF16:
+      return "F16";
+    case Dtype::kF32:
+      return "F32";
+    case Dtype::kI32:
+      return "I32";
+    case Dtype::kI64:
+      return "I64";
   }
   return "?";
 }
 
 int64_t element_bytes(Dtype dtype) {
   switch (dtype) {
-    case Dtype::kU8: return 1;
+    case Dtype::kU8:
+      return 1;
     case Dtype::kBf16:
-    case Dtype::kF16: return 2;
+    case Dtype::kF16:
+      return 2;
     case Dtype::kF32:
-    case Dtype::kI32: return 4;
-    case Dtype::kI64: return 8;
+    case Dtype::kI32:
+      return 4;
+    case Dtype::kI64:
+      return 8;
   }
   return 0;
 }
 
 const char* name(Layout layout) {
   switch (layout) {
-    case Layout::kF32Panels: return "f32";
-    case Layout::kBf16Panels: return "bf16";
-    case Layout::kInt8Panels: return "int8";
-    case Layout::kMxfp4Rows: return "mxfp4";
+    case Layout::kF32Panels:
+      return "f32";
+    case Layout::kBf16Panels:
+      return "bf16";
+    case Layout::kInt8Panels:
+      return "int8";
+    case Layout::kMxfp4Rows:
+      return "mxfp4";
   }
   return "?";
 }
 
 int64_t WeightView::data_bytes() const {
   switch (layout) {
-    case Layout::kF32Panels: return panels() * kPanelRows * cols * 4;
-    case Layout::kBf16Panels: return panels() * kPanelRows * ceil_div(cols, 2) * 4;
-    case Layout::kInt8Panels: return panels() * kPanelRows * blocks() * kBlock;
-    case Layout::kMxfp4Rows: return rows * cols / 2;
+    case Layout::kF32Panels:
+      return panels() * kPanelRows * cols * 4;
+    case Layout::kBf16Panels:
+      return panels() * kPanelRows * ceil_div(cols, 2) * 4;
+    case Layout::kInt8Panels:
+      return panels() * kPanelRows * blocks() * kBlock;
+    case Layout::kMxfp4Rows:
+      return rows * cols / 2;
   }
   return 0;
 }
@@ -51,9 +69,12 @@ int64_t WeightView::data_bytes() const {
 int64_t WeightView::scale_bytes() const {
   switch (layout) {
     case Layout::kF32Panels:
-    case Layout::kBf16Panels: return 0;
-    case Layout::kInt8Panels: return panels() * kPanelRows * blocks() * 2;
-    case Layout::kMxfp4Rows: return rows * blocks();
+    case Layout::kBf16Panels:
+      return 0;
+    case Layout::kInt8Panels:
+      return panels() * kPanelRows * blocks() * 2;
+    case Layout::kMxfp4Rows:
+      return rows * blocks();
   }
   return 0;
 }

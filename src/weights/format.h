@@ -62,7 +62,8 @@ struct WeightView {
 constexpr float kFp4Values[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                                   -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
 
-// 2^(e-127) for a scale byte: 0 is the subnormal 2^-127, 255 is NaN (refused when weights are read).
+// 2^(e-127) for a scale byte: 0 is the subnormal 2^-127, 255 is NaN (refused when weights are
+// read).
 constexpr float e8m0_value(uint8_t e) {
   if (e == 0) return std::bit_cast<float>(uint32_t{0x00400000});
   if (e == 255) return std::bit_cast<float>(uint32_t{0x7fc00000});

@@ -19,7 +19,8 @@ int64_t first_not_finite(const std::byte* data, int64_t count, T exponent) {
   for (int64_t i = 0; i < count; i += kStep) {
     const int64_t n = std::min(kStep, count - i);
     T bits[kStep];
-    std::memcpy(bits, data + i * static_cast<int64_t>(sizeof(T)), static_cast<size_t>(n) * sizeof(T));
+    std::memcpy(bits, data + i * static_cast<int64_t>(sizeof(T)),
+                static_cast<size_t>(n) * sizeof(T));
     bool bad = false;
     for (int64_t k = 0; k < n; ++k) bad |= (bits[k] & exponent) == exponent;
     if (!bad) continue;
@@ -29,59 +30,74 @@ int64_t first_not_finite(const std::byte* data, int64_t count, T exponent) {
   return -1;
 }
 
-void refuse_not_finite(const MatrixSource& source, const std::byte* data, int64_t count, int64_t first) {
+void refuse_not_finite(const MatrixSource& source, const std::byte* data, int64_t count,
+                       int64_t first) {
   const int64_t at = source.ref.dtype == Dtype::kF32
                          ? first_not_finite<uint32_t>(data, count, 0x7f800000u)
                          : first_not_finite<uint16_t>(data, count, 0x7f80u);
   if (at < 0) return;
   const int64_t cols = source.ref.shape[1];
-  throw InputError(source.snapshot->shard(source.ref.shard).path(),
-                   fmt::format("tensor '{}'", source.snapshot->stored_name(source.name)), "finite weights",
-                   fmt::format("NaN or infinity at [{}, {}]", (first + at) / cols, (first + at) % cols));
+  throw InputError(
+      source.snapshot->shard(source.ref.shard).path(),
+      fmt::format("tensor '{}'", source.snapshot->stored_name(source.name)), "finite weights",
+      fmt::format("NaN or infinity at [{}, {}]", (first + at) / cols, (first + at) % cols));
 }
 
 // Packs `rows` staged rows as the panels of `view` from `panel` on.
 void pack(const WeightView& view, Dtype from, const std::byte* data, int64_t panel, int64_t rows) {
   auto* out = const_cast<std::byte*>(view.data) + panel * panel_bytes(view.layout, view.cols);
   switch (view.layout) {
-    case Layout::kBf16Panels: pack_bf16_panels(data, rows, view.cols, out); break;
-    case Layout::kF32Panels: pack_f32_panels(from, data, rows, view.cols, out); break;
-    case Layout::kInt8Panels:
-      quantize_int8_panels(from, data, rows, view.cols, out,
-                           const_cast<std::byte*>(view.scales) + panel * panel_scale_bytes(view.layout, view.cols));
+    case Layout::kBf16Panels:
+      pack_bf16_panels(data, rows, view.cols, out);
       break;
-    case Layout::kMxfp4Rows: assert(false);
+    case Layout::kF32Panels:
+      pack_f32_panels(from, data, rows, view.cols, out);
+      break;
+    case Layout::kInt8Panels:
+      quantize_int8_panels(
+          from, data, rows, view.cols, out,
+          const_cast<std::byte*>(view.scales) + panel * panel_scale_bytes(view.layout, view.cols));
+      break;
+    case Layout::kMxfp4Rows:
+      assert(false);
   }
 }
 
 void pack_transposed(const WeightView& view, Dtype from, const std::byte* data) {
   auto* out = const_cast<std::byte*>(view.data);
   switch (view.layout) {
-    case Layout::kBf16Panels: pack_bf16_panels_transposed(data, view.rows, view.rows, view.cols, out); break;
-    case Layout::kF32Panels: pack_f32_panels_transposed(from, data, view.rows, view.rows, view.cols, out); break;
+    case Layout::kBf16Panels:
+      pack_bf16_panels_transposed(data, view.rows, view.rows, view.cols, out);
+      break;
+    case Layout::kF32Panels:
+      pack_f32_panels_transposed(from, data, view.rows, view.rows, view.cols, out);
+      break;
     case Layout::kInt8Panels:
       quantize_int8_panels_transposed(from, data, view.rows, view.rows, view.cols, out,
                                       const_cast<std::byte*>(view.scales));
       break;
-    case Layout::kMxfp4Rows: assert(false);
+    case Layout::kMxfp4Rows:
+      assert(false);
   }
 }
 
 }  // namespace
 
 size_t staging_bytes_for(const ModelConfig& c, size_t wish) {
-  const int64_t widest = std::max({c.hidden_size, c.intermediate_size, c.shared_intermediate_size(),
-                                   c.kda_width(), c.num_attention_heads * c.v_head_dim, c.q_lora_rank,
-                                   c.moe_intermediate_size});
+  const int64_t widest =
+      std::max({c.hidden_size, c.intermediate_size, c.shared_intermediate_size(), c.kda_width(),
+                c.num_attention_heads * c.v_head_dim, c.q_lora_rank, c.moe_intermediate_size});
   const int64_t absorbed = c.qk_nope_head_dim * c.kv_lora_rank;
-  return std::max(wish, static_cast<size_t>(std::max(kPanelRows * widest, absorbed)) * sizeof(float));
+  return std::max(wish,
+                  static_cast<size_t>(std::max(kPanelRows * widest, absorbed)) * sizeof(float));
 }
 
 void load_matrix(Reader& reader, Reader::Priority priority, Completion& completion,
                  const MatrixSource& source, const WeightView& view, bool transposed) {
   const int64_t stored_cols = source.ref.shape[1], size = element_bytes(source.ref.dtype);
   const int64_t row_bytes = stored_cols * size;
-  const auto read = [source, row_bytes, stored_cols](Reader::Lane& lane, int64_t row, int64_t rows) {
+  const auto read = [source, row_bytes, stored_cols](Reader::Lane& lane, int64_t row,
+                                                     int64_t rows) {
     const auto bytes = lane.stage(source.snapshot->shard(source.ref.shard),
                                   source.ref.offset + static_cast<uint64_t>(row * row_bytes),
                                   static_cast<size_t>(rows * row_bytes));
@@ -95,7 +111,8 @@ void load_matrix(Reader& reader, Reader::Priority priority, Completion& completi
     return;
   }
   const int64_t panels = view.panels();
-  const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(reader.staging_bytes()) / (row_bytes * kPanelRows));
+  const int64_t step =
+      std::max<int64_t>(1, static_cast<int64_t>(reader.staging_bytes()) / (row_bytes * kPanelRows));
   for (int64_t panel = 0; panel < panels; panel += step) {
     const int64_t first = panel * kPanelRows, rows = std::min(view.rows - first, step * kPanelRows);
     reader.submit(priority, completion, [=](Reader::Lane& lane) {

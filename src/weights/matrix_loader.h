@@ -22,8 +22,8 @@ struct MatrixSource {
   int64_t first_row = 0;  // the stored row that is row 0 of the view
 };
 
-// Fills `view` (any panel layout) from rows first_row, ... of the source. With `transposed` the view
-// is the transpose of stored rows [first_row, first_row + view.cols), whole.
+// Fills `view` (any panel layout) from rows first_row, ... of the source. With `transposed` the
+// view is the transpose of stored rows [first_row, first_row + view.cols), whole.
 void load_matrix(Reader& reader, Reader::Priority priority, Completion& completion,
                  const MatrixSource& source, const WeightView& view, bool transposed = false);
 

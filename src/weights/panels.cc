@@ -233,17 +233,6 @@ void quantize_int8_panels(Dtype from, const std::byte* data, int64_t rows, int64
   quantize_panels({from, data, cols, 1}, rows, cols, out, scales);
 }
 
-void pack_bf16_panels_in_place(std::byte* buffer, int64_t rows, int64_t cols, std::byte* scratch) {
-  const int64_t step = panel_bytes(Layout::kBf16Panels, cols), row_bytes = cols * 2;
-  // From the last panel down: with odd columns a panel reaches past its own rows, over rows that
-  // have been packed by then.
-  for (int64_t p = ceil_div(rows, kRows) - 1; p >= 0; --p) {
-    const int64_t count = std::min(kRows, rows - p * kRows);
-    std::memcpy(scratch, buffer + p * kRows * row_bytes, static_cast<size_t>(count * row_bytes));
-    pack_bf16_panel(scratch, count, cols, buffer + p * step);
-  }
-}
-
 void pack_bf16_panels_transposed(const std::byte* bf16, int64_t stride, int64_t rows, int64_t cols,
                                  std::byte* out) {
   for (int64_t row = 0; row < rows; row += kRows) {

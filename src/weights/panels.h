@@ -33,13 +33,6 @@ void pack_f32_panels(Dtype from, const std::byte* data, int64_t rows, int64_t co
 void quantize_int8_panels(Dtype from, const std::byte* data, int64_t rows, int64_t cols,
                           std::byte* out, std::byte* scales);
 
-// BF16 rows turned into panels where they lie. The buffer has room for whole panels,
-// ceil(rows / 16) * panel_bytes, and holds the rows at its start. With even `cols` a panel takes
-// the bytes of its own 16 rows, so threads may each take panels: call it with a pointer to the
-// panel's first byte and its rows. With odd `cols` panels are longer than rows: one call for the
-// matrix. `scratch`: panel_bytes(Layout::kBf16Panels, cols) bytes.
-void pack_bf16_panels_in_place(std::byte* buffer, int64_t rows, int64_t cols, std::byte* scratch);
-
 // The transpose: result[r][c] = data[c * stride + r] (stride in elements). So W^T of the rows
 // [b, b + n) of a [*, w] matrix is rows = w, cols = n, data + b * w, stride = w; a thread that
 // takes panels from p starts 16 * p elements later.

@@ -90,19 +90,6 @@ TEST(Panels, Bf16RoundTripAndDefinition) {
   }
 }
 
-TEST(Panels, Bf16InPlaceEqualsOutOfPlace) {
-  for (const auto& [rows, cols] : kShapes) {
-    const auto x = numbers(rows * cols, 2, true);
-    const Stored stored = store(x, Dtype::kBf16);
-    Packed p(Layout::kBf16Panels, rows, cols), q(Layout::kBf16Panels, rows, cols);
-    pack_bf16_panels(stored.data(), rows, cols, p.data.data());
-    std::copy(stored.buffer.begin() + 1, stored.buffer.end(), q.data.begin());
-    Bytes scratch(static_cast<size_t>(panel_bytes(Layout::kBf16Panels, cols)));
-    pack_bf16_panels_in_place(q.data.data(), rows, cols, scratch.data());
-    EXPECT_EQ(p.data, q.data) << rows << "x" << cols;
-  }
-}
-
 TEST(Panels, AnyRunOfPanelsMayBePackedAlone) {
   const int64_t rows = 72, cols = 70;
   const auto x = numbers(rows * cols, 3, true);
@@ -124,19 +111,6 @@ TEST(Panels, AnyRunOfPanelsMayBePackedAlone) {
   EXPECT_EQ(whole.data, parts.data);
   EXPECT_EQ(whole8.data, parts8.data);
   EXPECT_EQ(whole8.scales, parts8.scales);
-}
-
-TEST(Panels, InPlacePanelsOfEvenWidthAreIndependent) {
-  const int64_t rows = 48, cols = 34;
-  const Stored stored = store(numbers(rows * cols, 4, true), Dtype::kBf16);
-  Packed p(Layout::kBf16Panels, rows, cols), q(Layout::kBf16Panels, rows, cols);
-  pack_bf16_panels(stored.data(), rows, cols, p.data.data());
-  std::copy(stored.buffer.begin() + 1, stored.buffer.end(), q.data.begin());
-  const int64_t step = panel_bytes(Layout::kBf16Panels, cols);
-  Bytes scratch(static_cast<size_t>(step));
-  for (const int64_t panel : {1, 2, 0})
-    pack_bf16_panels_in_place(q.data.data() + panel * step, 16, cols, scratch.data());
-  EXPECT_EQ(p.data, q.data);
 }
 
 TEST(Panels, F32FromBothTypes) {

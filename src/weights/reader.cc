@@ -10,7 +10,9 @@ namespace {
 constexpr size_t kAlign = 4096;
 
 // Room for `bytes` read from an unaligned place.
-size_t lane_bytes(size_t bytes) { return static_cast<size_t>(round_up(static_cast<int64_t>(bytes), kAlign)) + 2 * kAlign; }
+size_t lane_bytes(size_t bytes) {
+  return static_cast<size_t>(round_up(static_cast<int64_t>(bytes), kAlign)) + 2 * kAlign;
+}
 
 }  // namespace
 
@@ -35,11 +37,13 @@ void Completion::end(std::exception_ptr error) {
 }
 
 uint64_t Reader::memory_bytes(int threads, size_t staging_bytes) {
-  return Buffer::rounded(static_cast<uint64_t>(threads) * (lane_bytes(staging_bytes) + staging_bytes));
+  return Buffer::rounded(static_cast<uint64_t>(threads) *
+                         (lane_bytes(staging_bytes) + staging_bytes));
 }
 
 Reader::Reader(MemoryAccount& account, int threads, size_t staging_bytes)
-    : staging_bytes_(staging_bytes), staging_(account, "staging", memory_bytes(threads, staging_bytes)) {
+    : staging_bytes_(staging_bytes),
+      staging_(account, "staging", memory_bytes(threads, staging_bytes)) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this, i] { serve(i); });
 }
 
@@ -73,7 +77,8 @@ void Reader::serve(int index) {
     Job job;
     {
       std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return stop_ || !queues_[kExperts].empty() || !queues_[kTrunk].empty(); });
+      wake_.wait(lock,
+                 [&] { return stop_ || !queues_[kExperts].empty() || !queues_[kTrunk].empty(); });
       auto& queue = queues_[kExperts].empty() ? queues_[kTrunk] : queues_[kExperts];
       if (queue.empty()) return;  // stopping, and nothing is left that somebody may wait for
       job = std::move(queue.front());
@@ -95,7 +100,8 @@ std::span<const std::byte> Reader::Lane::stage(const File& file, uint64_t offset
   return staging_.subspan(at, length);
 }
 
-size_t Reader::Lane::read(const File& file, uint64_t offset, size_t length, std::span<std::byte> out) {
+size_t Reader::Lane::read(const File& file, uint64_t offset, size_t length,
+                          std::span<std::byte> out) {
   return reader_->retrying([&] {
     const size_t at = file.read_direct(offset, length, out);
     reader_->bytes_read_ += length;

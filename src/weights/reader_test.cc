@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
 #include <cstdio>
 #include <cstring>
-#include <unistd.h>
 
 #include "base/error.h"
 
@@ -38,7 +38,9 @@ TEST(Reader, StagesAnyPlaceOfAFileOnDisk) {
       expected += length;
       reader.submit(Reader::kTrunk, completion, [&, offset, length](Reader::Lane& lane) {
         const auto bytes = lane.stage(*file, offset, length);
-        if (bytes.size() != length || std::memcmp(bytes.data(), content.data() + offset, length) != 0) ++wrong;
+        if (bytes.size() != length ||
+            std::memcmp(bytes.data(), content.data() + offset, length) != 0)
+          ++wrong;
       });
     }
   completion.wait();
@@ -62,7 +64,8 @@ TEST(Reader, RetriesThenReportsAndGoesOn) {
   const auto file = faulty.open("f");
   const auto read = [&] {
     Completion completion;
-    reader.submit(Reader::kExperts, completion, [&](Reader::Lane& lane) { lane.stage(*file, 0, 1000); });
+    reader.submit(Reader::kExperts, completion,
+                  [&](Reader::Lane& lane) { lane.stage(*file, 0, 1000); });
     completion.wait();
   };
   read();
@@ -81,7 +84,8 @@ TEST(Reader, ATruncatedFileIsNotRetried) {
   Reader reader(account, 1, 1000);
   const auto file = memory.open("f");
   Completion completion;
-  reader.submit(Reader::kExperts, completion, [&](Reader::Lane& lane) { lane.stage(*file, 5, 10); });
+  reader.submit(Reader::kExperts, completion,
+                [&](Reader::Lane& lane) { lane.stage(*file, 5, 10); });
   EXPECT_THROW(completion.wait(), InputError);
   EXPECT_EQ(reader.retries(), 0u);
 }

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
 
@@ -104,16 +106,44 @@ class DiskFile : public File {
   mutable std::atomic<int> direct_{kUnopened};
 };
 
+// Writes beside the final name and renames on commit. Where the file system can, the file has no
+// name until then, so that not even a killed process leaves anything behind. What is not a regular
+// file (a device, a pipe) is written to as it is; a symbolic link is followed.
 class DiskWriter : public Writer {
  public:
-  explicit DiskWriter(std::string path)
-      : path_(std::move(path)), temporary_(fmt::format("{}.part-{}", path_, ::getpid())) {
-    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (fd_ < 0) fail("create");
+  explicit DiskWriter(const std::string& path) : path_(path) {
+    struct stat info;
+    mode_t mode = 0666;
+    if (::stat(path.c_str(), &info) == 0) {
+      if (S_ISDIR(info.st_mode)) throw InputError(path_, "output file", "a file", "a folder");
+      if (!S_ISREG(info.st_mode)) {
+        through_ = true;
+        fd_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+        if (fd_ < 0) refuse();
+        return;
+      }
+      mode = info.st_mode & 07777;
+      if (char* target = ::realpath(path.c_str(), nullptr)) {
+        path_ = target;
+        std::free(target);
+      }
+      if (::access(path_.c_str(), W_OK) != 0) refuse();
+    }
+    const size_t slash = path_.rfind('/');
+    const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
+    static std::atomic<int> count{0};
+    temporary_ = fmt::format("{}.part-{}-{}", path_, ::getpid(), count++);
+    fd_ = ::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, mode);
+    if (fd_ < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
+      named_ = true;
+      fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    }
+    if (fd_ < 0) refuse();
+    if (mode != 0666) ::fchmod(fd_, mode);
   }
   ~DiskWriter() override {
     if (fd_ >= 0) ::close(fd_);
-    if (!committed_) ::unlink(temporary_.c_str());
+    if (named_) ::unlink(temporary_.c_str());
   }
   void write(std::span<const std::byte> data) override {
     while (!data.empty()) {
@@ -124,22 +154,33 @@ class DiskWriter : public Writer {
     }
   }
   void commit() override {
+    if (through_) {
+      if (::close(std::exchange(fd_, -1)) != 0) fail("close");
+      return;
+    }
     if (::fsync(fd_) != 0) fail("flush");
-    const int closing = fd_;
-    fd_ = -1;
-    if (::close(closing) != 0) fail("close");
+    if (!named_) {
+      const std::string self = fmt::format("/proc/self/fd/{}", fd_);
+      if (::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW) != 0)
+        fail("name");
+      named_ = true;
+    }
     if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("rename");
-    committed_ = true;
+    named_ = false;
   }
 
  private:
+  // The path is at fault: found out before any work is done.
+  [[noreturn]] void refuse() const {
+    throw InputError(path_, "output file", "a place that can be written", std::strerror(errno));
+  }
   [[noreturn]] void fail(const char* what) const {
     throw WorkError(
         fmt::format("{}: cannot {}: {}", printable(path_, 1000), what, std::strerror(errno)));
   }
   std::string path_, temporary_;
   int fd_ = -1;
-  bool committed_ = false;
+  bool named_ = false, through_ = false;
 };
 
 class MemoryFile : public File {

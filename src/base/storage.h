@@ -5,7 +5,8 @@
 //   file->read(8, buffer);                                           // exactly buffer.size() bytes
 //
 // Implementations: DiskStorage (the real one), MemoryStorage (tests, fuzzers), FaultyStorage
-// (wraps another and fails on demand). Writers write to a temporary name and rename on commit().
+// (wraps another and fails on demand). What a Writer got appears under its name on commit(), whole.
+// create() throws InputError when the path cannot be written, before any work is done.
 // Thread rule: a Storage and its files may be used from many threads at once; a Writer from one.
 #pragma once
 

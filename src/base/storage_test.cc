@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -213,10 +214,49 @@ TEST(Storage, AFullDiskFailsTheWorkAndLeavesNothing) {
   EXPECT_EQ(folder.files(), 0u);
 }
 
-TEST(Storage, AFolderThatIsNotThereCannotBeWrittenTo) {
+TEST(Storage, APathThatCannotBeWrittenIsRefusedBeforeAnyWork) {
   Folder folder;
   DiskStorage storage;
-  EXPECT_THROW(storage.create(folder / "no/x"), WorkError);
+  EXPECT_THROW(storage.create(folder / "no/x"), InputError);
+  EXPECT_THROW(storage.create(folder.path()), InputError);
+}
+
+TEST(Storage, ADeviceIsWrittenThroughAndStaysADevice) {
+  Folder folder;
+  DiskStorage storage;
+  ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+  std::string got(5, ' ');
+  std::thread reader([&] { std::ifstream(folder / "pipe").read(got.data(), 5); });
+  const auto writer = storage.create(folder / "pipe");
+  writer->write(bytes_of("hello"));
+  writer->commit();
+  reader.join();
+  EXPECT_EQ(got, "hello");
+  EXPECT_TRUE(std::filesystem::is_fifo(folder / "pipe"));
+}
+
+TEST(Storage, ALinkIsFollowedAndTheModeKept) {
+  namespace fs = std::filesystem;
+  Folder folder;
+  DiskStorage storage;
+  std::ofstream(folder / "real") << "old";
+  fs::permissions(folder / "real", fs::perms::owner_read | fs::perms::owner_write);
+  fs::create_symlink("real", folder / "link");
+  const auto writer = storage.create(folder / "link");
+  writer->write(bytes_of("new"));
+  writer->commit();
+  EXPECT_TRUE(fs::is_symlink(folder / "link"));
+  EXPECT_EQ(read_text(storage, folder / "real"), "new");
+  EXPECT_EQ(fs::status(folder / "real").permissions(), fs::perms::owner_read | fs::perms::owner_write);
+}
+
+// What is not committed has no name, so a killed process leaves nothing.
+TEST(Storage, UncommittedOutputIsNowhereToBeSeen) {
+  Folder folder;
+  DiskStorage storage;
+  const auto writer = storage.create(folder / "x");
+  writer->write(bytes_of("half"));
+  EXPECT_EQ(folder.files(), 0u);
 }
 
 TEST(Storage, FaultsAreInjectedPerRead) {

@@ -251,15 +251,15 @@ void add_bench(CLI::App& app) {
       app.add_subcommand("bench", "speed of prefill and decode, beside this machine's limits");
   o->run.add(*sub);
   sub->add_option("--prompt", o->prompt, "tokens of the prompt")
-      ->check(CLI::Range(1, 1 << 20))
+      ->check(whole(1, 1 << 20))
       ->capture_default_str();
   sub->add_option("--gen", o->gen, "tokens decoded after it")
-      ->check(CLI::Range(0, 1 << 20))
+      ->check(whole(0, 1 << 20))
       ->capture_default_str();
   sub->add_option("--rounds", o->rounds, "repetitions; medians are printed")
-      ->check(CLI::Range(1, 100))
+      ->check(whole(1, 100))
       ->capture_default_str();
-  sub->add_option("--chunk", o->run.chunk, "tokens of a forward pass")->check(CLI::PositiveNumber);
+  sub->add_option("--chunk", o->run.chunk, "tokens of a forward pass")->check(whole(1, 1 << 20));
   sub->add_flag("--json", o->run.json, "print one JSON object");
   sub->callback([o] { run(*o); });
 }

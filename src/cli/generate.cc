@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <iostream>
+#include <nlohmann/json.hpp>
+#include <random>
 
 #include "base/error.h"
 #include "base/utf8.h"
@@ -19,13 +21,19 @@ namespace {
 struct GenerateOptions {
   RunOptions run;
   SamplingOptions sampling;
-  std::string prompt, ids;
+  std::string prompt, ids, seed;
   std::vector<std::string> stop;
   int64_t max_tokens = 128;
   bool has_prompt = false, ignore_eos = false, print_ids = false;
 };
 
-bool has_tokenizer(const std::string& dir) { return DiskStorage().exists(dir + "/tiktoken.model"); }
+// Far beyond a million tokens; what is read is held in memory.
+constexpr uint64_t kMaxPromptBytes = 8 << 20;
+
+bool has_tokenizer(const std::string& dir) {
+  const DiskStorage disk;
+  return disk.exists(dir + "/tiktoken.model") && disk.exists(dir + "/tokenizer_config.json");
+}
 
 // The prompt as ids, or nothing left to the tokenizer when --ids is given.
 std::vector<int32_t> prompt_ids(const GenerateOptions& o,
@@ -38,20 +46,38 @@ std::vector<int32_t> prompt_ids(const GenerateOptions& o,
   }
   if (!o.has_prompt && isatty(STDIN_FILENO))
     std::fputs("reading the prompt from the terminal; end it with Ctrl-D\n", stderr);
-  const std::string text = o.has_prompt ? o.prompt : read_file_or_stdin("-");
+  const std::string text = o.has_prompt ? o.prompt : read_file_or_stdin("-", kMaxPromptBytes);
   auto ids = tokenizer->encode(utf8_repair(text));
   if (ids.empty())
     throw InputError("generate: expected a prompt of at least one token, found an empty one");
   return ids;
 }
 
-// Ids that end a text: the config's, and what the tokenizer calls an end.
-std::vector<int32_t> end_ids(const ModelConfig& config, const std::optional<Tokenizer>& tokenizer) {
+// Ids that end a text: the config's, generation_config.json's if there is one, and what the
+// tokenizer calls an end.
+std::vector<int32_t> end_ids(const std::string& dir, const ModelConfig& config,
+                             const std::optional<Tokenizer>& tokenizer) {
   std::vector<int32_t> ids;
-  if (config.eos_token_id >= 0) ids.push_back(static_cast<int32_t>(config.eos_token_id));
+  const auto add = [&](int64_t id) { ids.push_back(static_cast<int32_t>(id)); };
+  if (config.eos_token_id >= 0) add(config.eos_token_id);
+  const std::string path = dir + "/generation_config.json";
+  const DiskStorage disk;
+  if (disk.exists(path)) {
+    const auto json = nlohmann::json::parse(read_text(disk, path, 1 << 20), nullptr, false);
+    if (!json.is_object()) throw InputError(path, "file", "a JSON object", "something else");
+    auto eos = json.value("eos_token_id", nlohmann::json::array());
+    if (!eos.is_array()) eos = nlohmann::json::array({eos});
+    for (const auto& id : eos) {
+      if (!id.is_number_integer() || id.get<int64_t>() < 0 ||
+          id.get<int64_t>() >= config.vocab_size)
+        throw InputError(path, "eos_token_id",
+                         fmt::format("ids from 0 to {}", config.vocab_size - 1), id.dump());
+      add(id.get<int64_t>());
+    }
+  }
   if (tokenizer)
     for (const char* name : {"<|end_of_msg|>", "[EOS]", "[EOT]"})
-      if (const auto id = tokenizer->special(name)) ids.push_back(*id);
+      if (const auto id = tokenizer->special(name)) add(*id);
   return ids;
 }
 
@@ -63,6 +89,7 @@ class Output {
   }
   void add(int32_t id) {
     if (options_.print_ids) std::cout << (count_++ ? "," : "") << id << std::flush;
+    if (!std::cout) throw WorkError("stdout: cannot write");
     if (!decoder_) return;
     const std::string text = stop_.push(decoder_->push(id));
     if (!options_.print_ids) std::cout << text << std::flush;
@@ -72,6 +99,7 @@ class Output {
     if (decoder_ && !options_.print_ids)
       std::cout << stop_.push(decoder_->flush()) << stop_.flush();
     std::cout << "\n" << std::flush;
+    if (!std::cout) throw WorkError("stdout: cannot write");
   }
 
  private:
@@ -83,7 +111,9 @@ class Output {
 
 void run(const GenerateOptions& o) {
   if (o.run.listed_kernels()) return;
-  check_sampling(o.sampling);
+  SamplingOptions sampling = o.sampling;
+  sampling.seed = o.seed.empty() ? std::random_device()() : std::stoull(o.seed);
+  check_sampling(sampling);
   const std::string dir = o.run.model_dir();
   std::optional<Tokenizer> tokenizer;
   const bool needed = o.ids.empty() || !o.print_ids || !o.stop.empty();
@@ -99,8 +129,8 @@ void run(const GenerateOptions& o) {
     drawable.assign(static_cast<size_t>(engine.config().vocab_size), false);
     std::fill(drawable.begin(), drawable.begin() + tokenizer->size(), true);
   }
-  Sampler sampler(o.sampling, drawable);
-  const std::vector<int32_t> ends = end_ids(engine.config(), tokenizer);
+  Sampler sampler(sampling, drawable);
+  const std::vector<int32_t> ends = end_ids(dir, engine.config(), tokenizer);
   Output output(o, tokenizer);
   SequenceState state = engine.new_sequence();
   std::vector<int32_t> generated;
@@ -131,9 +161,10 @@ void run(const GenerateOptions& o) {
     const double decode = seconds(first, std::chrono::steady_clock::now());
     const auto steps = static_cast<double>(state.length() - length);
     std::fputs(
-        fmt::format("prompt {} tokens, {:.1f} tokens/s; generated {} tokens, {:.1f} tokens/s\n",
-                    length, static_cast<double>(length) / std::max(1e-9, seconds(start, first)),
-                    generated.size(), steps / std::max(1e-9, decode))
+        fmt::format(
+            "prompt {} tokens, {:.1f} tokens/s; generated {} tokens, {:.1f} tokens/s; seed {}\n",
+            length, static_cast<double>(length) / std::max(1e-9, seconds(start, first)),
+            generated.size(), steps / std::max(1e-9, decode), sampling.seed)
             .c_str(),
         stderr);
   }
@@ -149,7 +180,7 @@ void add_generate(CLI::App& app) {
   auto* prompt = sub->add_option("prompt", o->prompt, "the prompt (default: standard input)");
   sub->add_option("--ids", o->ids, "raw token ids instead of text, e.g. 1,2,3");
   sub->add_option("--max-tokens", o->max_tokens, "most tokens to generate")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
+      ->check(whole(0, 1 << 20))
       ->capture_default_str();
   sub->add_option("--temperature", o->sampling.temperature, "0 is greedy")->capture_default_str();
   o->sampling.top_p = 0.95f;
@@ -160,10 +191,11 @@ void add_generate(CLI::App& app) {
       ->capture_default_str();
   sub->add_option("--presence-penalty", o->sampling.presence_penalty)->capture_default_str();
   sub->add_option("--frequency-penalty", o->sampling.frequency_penalty)->capture_default_str();
-  sub->add_option("--seed", o->sampling.seed)->capture_default_str();
+  sub->add_option("--seed", o->seed, "repeats a run (default: a random one, printed at the end)")
+      ->check(seed());
   sub->add_option("--stop", o->stop, "stop before this string (repeatable)")
       ->allow_extra_args(false);
-  sub->add_option("--chunk", o->run.chunk, "tokens of a forward pass")->check(CLI::PositiveNumber);
+  sub->add_option("--chunk", o->run.chunk, "tokens of a forward pass")->check(whole(1, 1 << 20));
   sub->add_flag("--ignore-eos", o->ignore_eos, "go on past the end token");
   sub->add_flag("--print-ids", o->print_ids, "ids instead of text");
   sub->callback([o, prompt] {

@@ -13,6 +13,7 @@
 #include "base/storage.h"
 #include "base/threads.h"
 #include "cli/commands.h"
+#include "text/tokenizer.h"
 #include "weights/snapshot.h"
 
 namespace k3::cli {
@@ -106,6 +107,23 @@ class Progress {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
+// The tokenizer's files may be absent, both of them; what is there must be right and fit the model.
+void check_tokenizer(const Storage& storage, const std::string& folder, const ModelConfig& config,
+                     std::vector<std::string>& problems) {
+  if (!storage.exists(folder + "/tiktoken.model") &&
+      !storage.exists(folder + "/tokenizer_config.json"))
+    return;
+  try {
+    const Tokenizer tokenizer = Tokenizer::load(storage, folder);
+    if (tokenizer.size() > config.vocab_size)
+      throw InputError(folder + "/tiktoken.model", "vocabulary",
+                       fmt::format("at most the model's {} ids", config.vocab_size),
+                       fmt::format("{}", tokenizer.size()));
+  } catch (const InputError& error) {
+    problems.push_back(error.what());
+  }
+}
+
 void inspect(const Options& options) {
   const DiskStorage storage;
   std::vector<std::string> problems;
@@ -121,6 +139,7 @@ void inspect(const Options& options) {
                                std::max(2, hardware_threads()));
       problems.insert(problems.end(), found.begin(), found.end());
     }
+    if (options.verify) check_tokenizer(storage, options.model, snapshot.config(), problems);
     const SnapshotSummary sum = summarize(snapshot);
     if (options.json) report = to_json(snapshot, sum);
     if (!options.json) print_table(snapshot, sum);

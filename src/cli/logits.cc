@@ -40,6 +40,9 @@ std::vector<std::vector<int32_t>> company(const LogitsOptions& o) {
 void run(const LogitsOptions& o) {
   if (o.run.listed_kernels()) return;
   if (o.out.empty()) throw InputError("--out", "file", "a name", "nothing");
+  check_output("--out", o.out, o.run);
+  DiskStorage disk;
+  const auto writer = disk.create(o.out);
   const std::vector<int32_t> ids = prompt_ids(o);
   const std::vector<std::vector<int32_t>> others = company(o);
   size_t longest = ids.size();
@@ -48,11 +51,9 @@ void run(const LogitsOptions& o) {
                               static_cast<int64_t>(longest),
                               static_cast<int64_t>(1 + others.size()), !o.last));
   Engine& engine = run.engine();
-  for (const auto& other : others) engine.check_ids(other);
-  engine.check_ids(ids);
+  for (const auto& other : others) engine.check_ids(other, o.with);
+  engine.check_ids(ids, o.ids.empty() ? o.ids_file : "--ids");
 
-  DiskStorage disk;
-  const auto writer = disk.create(o.out);
   std::vector<SequenceState> states;
   for (size_t i = 0; i <= others.size(); ++i) states.push_back(engine.new_sequence());
   const auto write = [&](const Engine::Logits& l) {
@@ -88,7 +89,7 @@ void add_logits(CLI::App& app) {
   sub->add_option("--ids-file", o->ids_file, "file of token ids (- is stdin)");
   sub->add_option("--out", o->out, "output file: [tokens, vocab]");
   sub->add_flag("--last", o->last, "only the last row");
-  sub->add_option("--chunk", o->run.chunk, "tokens of a forward pass")->check(CLI::PositiveNumber);
+  sub->add_option("--chunk", o->run.chunk, "tokens of a forward pass")->check(whole(1, 1 << 20));
   sub->add_flag("--stepwise", o->stepwise, "one token at a time through the cache");
   sub->add_option("--with", o->with,
                   "file of other prompts (ids, one prompt a line) run in the same batch");

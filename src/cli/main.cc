@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <iostream>
 #include <new>
 
 #include "base/error.h"
@@ -49,10 +50,11 @@ int main(int argc, char** argv) {
     add(app);
   try {
     app.parse(argc, argv);
-    if (std::fflush(stdout) != 0) return fail(1, "stdout: cannot write");
+    if (!std::cout.flush() || std::fflush(stdout) != 0) return fail(1, "stdout: cannot write");
     return 0;
   } catch (const CLI::Success& help) {
-    return app.exit(help);
+    app.exit(help);
+    return std::cout.flush() ? 0 : fail(1, "stdout: cannot write");
   } catch (const CLI::ParseError& error) {
     std::string line = error.what();
     for (char& c : line)

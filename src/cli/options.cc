@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -67,7 +69,7 @@ void RunOptions::add(CLI::App& app) {
   app.add_option("--model", model, "snapshot folder (default: the bundled model)");
   app.add_option("--ram", ram,
                  "hard ceiling on resident memory, e.g. 12G (default: 9/10 of what is free)");
-  app.add_option("--threads", threads, "threads (default: all)")->check(CLI::Range(1, 1024));
+  app.add_option("--threads", threads, "threads (default: all)")->check(whole(1, 1024));
   app.add_option("--trunk", trunk, "dense weights as bf16 or int8")->capture_default_str();
   app.add_option("--activations", activations,
                  "arithmetic of expert and int8 products: 16, int8, mxfp8, fp32")
@@ -86,7 +88,12 @@ bool RunOptions::listed_kernels() const {
   return true;
 }
 
-std::string RunOptions::model_dir() const { return model.empty() ? default_model_dir() : model; }
+std::string RunOptions::model_dir() const {
+  if (model.empty()) return default_model_dir();
+  if (!DiskStorage().exists(model + "/config.json"))
+    throw InputError("--model", "folder", "a snapshot with a config.json", model);
+  return model;
+}
 
 EngineOptions RunOptions::engine(int64_t prompt, int64_t context, int64_t batch,
                                  bool all_logits) const {
@@ -118,6 +125,10 @@ EngineOptions RunOptions::engine(int64_t prompt, int64_t context, int64_t batch,
 
 Run::Run(const RunOptions& options, const EngineOptions& engine)
     : options_(options), progress_(options.quiet), start_(std::chrono::steady_clock::now()) {
+  if (!options.report.empty()) {
+    check_output("--report", options.report, options);
+    report_ = disk_.create(options.report);
+  }
   EngineOptions o = engine;
   o.progress = [this](const char* what, uint64_t done, uint64_t total) {
     progress_.show(what, done, total, "bytes");
@@ -170,17 +181,67 @@ void Run::finish() {
       {"peak_rss_bytes", peak_resident_bytes()},
       {"seconds", seconds.count()},
   };
-  const auto writer = disk_.create(options_.report);
   const std::string text = report.dump(2) + "\n";
-  writer->write(std::as_bytes(std::span(text)));
-  writer->commit();
+  report_->write(std::as_bytes(std::span(text)));
+  report_->commit();
+}
+
+void check_output(const std::string& option, const std::string& path, const RunOptions& options) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path out = fs::weakly_canonical(path, ignored);
+  if (fs::is_regular_file(out, ignored) &&
+      fs::equivalent(out.parent_path(), options.model_dir(), ignored))
+    throw InputError(option, "output file", "a place outside the model's folder", path);
+  if (option != "--report" && !options.report.empty() &&
+      out == fs::weakly_canonical(options.report, ignored))
+    throw InputError(option, "output file", "another file than --report", path);
+}
+
+CLI::Validator whole(int64_t least, int64_t most) {
+  return CLI::Validator(
+      [=](std::string& text) {
+        int64_t value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        if (error == std::errc() && end == text.data() + text.size() && value >= least &&
+            value <= most)
+          return std::string();
+        return fmt::format("expected a whole number from {} to {}, found '{}'", least, most, text);
+      },
+      fmt::format("{}..{}", least, most), "whole");
+}
+
+CLI::Validator positive() {
+  return CLI::Validator(
+      [](std::string& text) {
+        double value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        if (error == std::errc() && end == text.data() + text.size() && value >= 1e-9 &&
+            value <= 1e9)
+          return std::string();
+        return fmt::format("expected a number from 1e-9 to 1e9, found '{}'", text);
+      },
+      "above 0", "positive");
+}
+
+CLI::Validator seed() {
+  return CLI::Validator(
+      [](std::string& text) {
+        uint64_t value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        if (error == std::errc() && end == text.data() + text.size()) return std::string();
+        return fmt::format("expected a whole number from 0 to 2^64 - 1, found '{}'", text);
+      },
+      "", "seed");
 }
 
 std::vector<int32_t> parse_ids(const std::string& text, const std::string& option) {
   std::vector<int32_t> ids;
   std::string number;
+  bool comma = false;  // a comma stands before the next number
   const auto flush = [&] {
     if (number.empty()) return;
+    comma = false;
     if (number.size() > 9)
       throw InputError(option, "token id", "a number below 2^31", "'" + number + "'");
     ids.push_back(static_cast<int32_t>(std::stol(number)));
@@ -189,7 +250,12 @@ std::vector<int32_t> parse_ids(const std::string& text, const std::string& optio
   for (const char ch : text) {
     if (ch >= '0' && ch <= '9') {
       number += ch;
-    } else if (ch == ',' || ch == ' ' || ch == '\n' || ch == '\r' || ch == '\t') {
+    } else if (ch == ',') {
+      flush();
+      if (comma || ids.empty())
+        throw InputError(option, "token ids", "a number between commas", "none");
+      comma = true;
+    } else if (ch == ' ' || ch == '\n' || ch == '\r' || ch == '\t') {
       flush();
     } else {
       throw InputError(option, "token ids", "numbers separated by commas",
@@ -197,16 +263,20 @@ std::vector<int32_t> parse_ids(const std::string& text, const std::string& optio
     }
   }
   flush();
+  if (comma) throw InputError(option, "token ids", "a number after the last comma", "none");
   return ids;
 }
 
-std::string read_file_or_stdin(const std::string& path) {
-  if (path == "-") {
-    std::ostringstream all;
-    all << std::cin.rdbuf();
-    return all.str();
+std::string read_file_or_stdin(const std::string& path, uint64_t limit) {
+  if (path != "-") return read_text(DiskStorage(), path, limit);
+  std::string all;
+  char part[65536];
+  while (std::cin.read(part, sizeof part), std::cin.gcount() > 0) {
+    all.append(part, static_cast<size_t>(std::cin.gcount()));
+    if (all.size() > limit)
+      throw InputError("standard input", "size", fmt::format("at most {} bytes", limit), "more");
   }
-  return read_text(DiskStorage(), path);
+  return all;
 }
 
 }  // namespace k3::cli

@@ -56,11 +56,21 @@ class Run {
   DiskStorage disk_;
   Progress progress_;
   std::chrono::steady_clock::time_point start_;
+  std::unique_ptr<Writer> report_;  // opened first: a bad path should not cost a run
   std::optional<Engine> engine_;
 };
 
+// Refuses an output that would replace a file of the model, or the other output.
+void check_output(const std::string& option, const std::string& path, const RunOptions& options);
+
+// Validators with short messages.
+CLI::Validator whole(int64_t least, int64_t most = int64_t{1} << 40);
+CLI::Validator positive();  // a finite number above 0
+CLI::Validator seed();      // 0 to 2^64 - 1
+
 // "1,2,3" (spaces and newlines may stand for commas). Throws InputError naming `option`.
 std::vector<int32_t> parse_ids(const std::string& text, const std::string& option);
-std::string read_file_or_stdin(const std::string& path);  // "-" is stdin
+// "-" is stdin. Throws InputError above `limit` bytes.
+std::string read_file_or_stdin(const std::string& path, uint64_t limit = uint64_t{1} << 30);
 
 }  // namespace k3::cli

@@ -139,26 +139,25 @@ void add_plan(CLI::App& app) {
   sub->add_option("--model", o->run.model, "snapshot folder (default: the bundled model)");
   sub->add_option("--ram", o->run.ram,
                   "ceiling on resident memory, e.g. 12G (default: 9/10 of what is free)");
-  sub->add_option("--threads", o->run.threads, "threads (default: all)")
-      ->check(CLI::Range(1, 1024));
+  sub->add_option("--threads", o->run.threads, "threads (default: all)")->check(whole(1, 1024));
   sub->add_option("--trunk", o->run.trunk, "dense weights as bf16 or int8")->capture_default_str();
   sub->add_option("--context", o->context, "tokens a sequence may reach")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
+      ->check(whole(1, 1 << 24))
       ->capture_default_str();
   sub->add_option("--batch", o->batch, "sequences at once")
-      ->check(CLI::Range(1, 65536))
+      ->check(whole(1, 65536))
       ->capture_default_str();
   sub->add_option("--prompt", o->prompt, "longest prompt expected")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
+      ->check(whole(1, 1 << 24))
       ->capture_default_str();
   sub->add_option("--chunk", o->run.chunk,
                   "tokens of a forward pass (default: the largest that fits)")
-      ->check(CLI::PositiveNumber);
+      ->check(whole(1, 1 << 20));
   sub->add_option("--disk-gbps", o->disk_gbps, "read speed of the disk, GB/s")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->capture_default_str();
   sub->add_option("--ram-gbps", o->ram_gbps, "read speed of memory, GB/s (default: 15 a thread)")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   sub->add_flag("--json", o->run.json, "print one JSON object");
   sub->callback([o] { run(*o); });
 }

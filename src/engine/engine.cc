@@ -66,10 +66,10 @@ Engine::Engine(const Storage& storage, const EngineOptions& options)
 
 Engine::~Engine() = default;
 
-void Engine::check_ids(std::span<const int32_t> ids) const {
+void Engine::check_ids(std::span<const int32_t> ids, const std::string& source) const {
   for (size_t i = 0; i < ids.size(); ++i)
     if (ids[i] < 0 || ids[i] >= config().vocab_size)
-      throw InputError("token ids", fmt::format("id number {}", i + 1),
+      throw InputError(source, fmt::format("id number {}", i + 1),
                        fmt::format("0 to {}", config().vocab_size - 1), fmt::format("{}", ids[i]));
 }
 

@@ -57,8 +57,8 @@ class Engine {
   }
 
   SequenceState new_sequence() { return SequenceState(config(), account_); }
-  // Throws InputError when an id is outside the vocabulary.
-  void check_ids(std::span<const int32_t> ids) const;
+  // Throws InputError when an id is outside the vocabulary; `source` says where the ids came from.
+  void check_ids(std::span<const int32_t> ids, const std::string& source = "token ids") const;
 
   struct Feed {
     SequenceState* state;

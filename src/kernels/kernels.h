@@ -108,6 +108,10 @@ struct Kernels {
   void (*matmul)(const WeightView& w, const Operand& x, float* y, int64_t y_stride,
                  int64_t panel_begin, int64_t panel_end);
 
+  // Starts to fetch what matmul of few tokens will read first of these panels: a matrix of a few
+  // hundred kilobytes is over before a stream has found its speed. A hint: no result depends on it.
+  void (*prefetch)(const WeightView& w, int64_t panel_begin, int64_t panel_end);
+
   // One token. scale = amax/127 (kInt8) or amax/32639 (kInt16) per block, half of that for MXFP4,
   // whose integer weights are 2v; q = rint(x * (127/amax or 32639/amax)), clamped to +-127 or
   // +-32639. A block with amax below 2^-100 is all zeros with scale 1. An int16 q is 256 hi + lo

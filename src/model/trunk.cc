@@ -319,12 +319,14 @@ void Trunk::load_vectors(MemoryAccount& account) {
     const auto read = [&](const std::string& name, int64_t at_least) {
       std::vector<float> values = reader_.retrying([&] { return snapshot_.floats(name); });
       if (static_cast<int64_t>(values.size()) < at_least)
-        throw InputError(snapshot_.dir(), "tensor '" + snapshot_.stored_name(name) + "'",
+        throw InputError(snapshot_.shard(snapshot_.tensor(name).shard).path(),
+                         "tensor '" + snapshot_.stored_name(name) + "'",
                          fmt::format("{} values", at_least), fmt::format("{}", values.size()));
       for (size_t i = 0; i < values.size(); ++i)
         if (!std::isfinite(values[i]))
-          throw InputError(snapshot_.dir(), "tensor '" + snapshot_.stored_name(name) + "'",
-                           "finite values", fmt::format("{} at element {}", values[i], i));
+          throw InputError(snapshot_.shard(snapshot_.tensor(name).shard).path(),
+                           "tensor '" + snapshot_.stored_name(name) + "'", "finite values",
+                           fmt::format("{} at element {}", values[i], i));
       return values;
     };
     *v.target = next;

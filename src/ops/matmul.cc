@@ -12,6 +12,9 @@ constexpr int64_t kTaskBytes = 96 << 10;
 // others.
 constexpr int64_t kTasksPerThread = 6;
 
+// With this few tokens a product is as fast as its weights arrive.
+constexpr int64_t kStreamedTokens = 2;
+
 struct Task {
   int32_t product;
   int64_t begin, end;  // panels
@@ -124,13 +127,29 @@ void matmul(Context& ctx, std::span<const Product> products) {
     for (int64_t k = 0; k < pieces; ++k)
       tasks.push_back({static_cast<int32_t>(i), panels * k / pieces, panels * (k + 1) / pieces});
   }
-  ctx.pool.parallel_for(static_cast<int64_t>(tasks.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const Task& task = tasks[static_cast<size_t>(i)];
+  // Each thread claims its next task before it runs the one it has, and has its first lines
+  // fetched.
+  const auto count = static_cast<int64_t>(tasks.size());
+  std::atomic<int64_t> next{0};
+  const auto run_tasks = [&](int) {
+    int64_t current = next.fetch_add(1, std::memory_order_relaxed);
+    while (current < count) {
+      const int64_t following = next.fetch_add(1, std::memory_order_relaxed);
+      if (following < count) {
+        const Task& task = tasks[static_cast<size_t>(following)];
+        const Product& p = products[static_cast<size_t>(task.product)];
+        if (p.x.tokens <= kStreamedTokens) ctx.kernels.prefetch(p.weight, task.begin, task.end);
+      }
+      const Task& task = tasks[static_cast<size_t>(current)];
       const Product& p = products[static_cast<size_t>(task.product)];
       ctx.kernels.matmul(p.weight, p.x, p.y.data, p.y.stride, task.begin, task.end);
+      current = following;
     }
-  });
+  };
+  if (count == 1)
+    run_tasks(0);
+  else
+    ctx.pool.run(run_tasks);
 }
 
 void rms_norm(Context& ctx, const Rows& x, const float* w, float eps, const Rows& y) {

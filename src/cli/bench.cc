@@ -21,6 +21,7 @@ struct BenchOptions {
 
 constexpr double kProbeSeconds = 0.25;
 constexpr uint64_t kProbeBytes = uint64_t{768} << 20;  // beyond any cache
+constexpr uint64_t kLeastProbe = uint64_t{384} << 20;  // --ram may leave less
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -137,8 +138,11 @@ class Bench {
     const double fma = together([&](int) { return fma_ceiling(isa, kProbeSeconds); });
     const double dot = together([&](int) { return dot_ceiling(isa, kProbeSeconds); });
     const auto share = static_cast<int64_t>(probe_.size()) / engine_.pool().size();
-    const double dram = together(
-        [&](int t) { return read_ceiling(isa, probe_.data() + t * share, share, kProbeSeconds); });
+    // A small probe would measure a cache: no figure is better than a wrong one.
+    const bool beyond_caches = probe_.size() >= kLeastProbe;
+    const double dram = !beyond_caches ? 0 : together([&](int t) {
+      return read_ceiling(isa, probe_.data() + t * share, share, kProbeSeconds);
+    });
     const bool streams = plan.bytes_read_per_token > 1 << 20;
     const double disk = streams ? disk_rate() : 0;
 
@@ -176,7 +180,7 @@ class Bench {
             disk / 1e9);
       add("disk_read_gb_s", "GB/s", disk / 1e9, 0);
     }
-    add("dram_read_gb_s", "GB/s", dram / 1e9, 0);
+    if (beyond_caches) add("dram_read_gb_s", "GB/s", dram / 1e9, 0);
     add("fma_gflops_1", "GFLOP/s", fma_1 / 1e9, 0);
     add("fma_gflops_all", "GFLOP/s", fma / 1e9, 0);
     add("dot_gops_all", "GOP/s", dot / 1e9, 0);

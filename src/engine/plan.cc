@@ -19,7 +19,7 @@ constexpr uint64_t kBytesPerExpert = 6 * 8;
 constexpr int64_t kLargestChunk = 4096;
 constexpr int64_t kReadsInFlight = 16;
 constexpr int64_t kLogitsBytes = int64_t{32} << 20;
-constexpr int kIoThreads = 4;
+constexpr int kIoThreads = 8;
 constexpr size_t kStaging = size_t{4} << 20;
 // Of what is left above the floor, at most this share goes to a larger chunk when weights are
 // streamed.

@@ -1,5 +1,5 @@
 # make run    installs the packages, builds, and lets the bundled model speak
-# make test   builds everything and runs the tests (about ten minutes on two cores)
+# make test   builds everything and runs the tests (a quarter of an hour or more on two cores)
 # make help   what else there is
 
 PACKAGES = g++ clang cmake ninja-build make python3 nlohmann-json3-dev libcli11-dev libfmt-dev libgtest-dev

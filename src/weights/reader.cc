@@ -38,7 +38,7 @@ void Completion::end(std::exception_ptr error) {
 
 uint64_t Reader::memory_bytes(int threads, size_t staging_bytes) {
   return Buffer::rounded(static_cast<uint64_t>(threads) *
-                         (lane_bytes(staging_bytes) + staging_bytes));
+                         lane_bytes(staging_bytes));
 }
 
 Reader::Reader(MemoryAccount& account, int threads, size_t staging_bytes)
@@ -68,11 +68,10 @@ void Reader::submit(Priority priority, Completion& completion, std::function<voi
 void Reader::serve(int index) {
   Lane lane;
   lane.reader_ = this;
-  const size_t each = lane_bytes(staging_bytes_) + staging_bytes_;
+  const size_t each = lane_bytes(staging_bytes_);
   std::byte* base = staging_.data() + static_cast<size_t>(index) * each;
   base += (kAlign - reinterpret_cast<uintptr_t>(base) % kAlign) % kAlign;
   lane.staging_ = {base, lane_bytes(staging_bytes_) - kAlign};
-  lane.work_ = {base + lane_bytes(staging_bytes_) - kAlign, staging_bytes_};
   for (;;) {
     Job job;
     {

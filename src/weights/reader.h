@@ -70,12 +70,11 @@ class Reader {
     std::span<const std::byte> stage(const File& file, uint64_t offset, size_t length);
     // Reads straight into `out` as File::read_direct does; returns where the byte at offset lies.
     size_t read(const File& file, uint64_t offset, size_t length, std::span<std::byte> out);
-    std::span<std::byte> work_space() const { return work_; }  // staging_bytes more, for repacking
 
    private:
     friend class Reader;
     Reader* reader_ = nullptr;
-    std::span<std::byte> staging_, work_;
+    std::span<std::byte> staging_;
   };
 
   void submit(Priority priority, Completion& completion, std::function<void(Lane&)> job);

@@ -18,22 +18,25 @@ void pause() {
 #endif
 }
 
-// Returns once `value` differs from `old`.
-uint32_t wait_change(std::atomic<uint32_t>& value, uint32_t old) {
+// Returns once reached(value) holds.
+template <class Reached>
+uint32_t wait_until(const std::atomic<uint32_t>& value, Reached reached) {
   const auto until = std::chrono::steady_clock::now() + kSpin;
   do {
     for (int i = 0; i < 64; ++i) {
       const uint32_t now = value.load(std::memory_order_acquire);
-      if (now != old) return now;
+      if (reached(now)) return now;
       pause();
     }
   } while (std::chrono::steady_clock::now() < until);
   for (;;) {
-    value.wait(old, std::memory_order_acquire);
     const uint32_t now = value.load(std::memory_order_acquire);
-    if (now != old) return now;
+    if (reached(now)) return now;
+    value.wait(now, std::memory_order_acquire);
   }
 }
+
+constexpr uint64_t kOpen = uint64_t{1} << 31;
 
 }  // namespace
 
@@ -50,31 +53,51 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::execute(int index) {
   try {
-    (*work_)(index);
+    call_(work_, index);
   } catch (...) {
     std::lock_guard lock(error_mutex_);
     if (!error_) error_ = std::current_exception();
   }
 }
 
+// Enters run number `epoch` if it is still open.
+bool ThreadPool::join(uint32_t epoch) {
+  uint64_t gate = gate_.load(std::memory_order_relaxed);
+  do {
+    if (gate >> 32 != epoch || (gate & kOpen) == 0) return false;
+  } while (!gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acquire,
+                                        std::memory_order_relaxed));
+  return true;
+}
+
 void ThreadPool::worker(int index) {
   uint32_t seen = 0;
   for (;;) {
-    seen = wait_change(epoch_, seen);
+    seen = wait_until(epoch_, [seen](uint32_t now) { return now != seen; });
     if (stop_) return;
+    if (!join(seen)) continue;
     execute(index);
-    if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) pending_.notify_one();
+    left_.fetch_add(1, std::memory_order_release);
+    left_.notify_one();
   }
 }
 
-void ThreadPool::run(const std::function<void(int)>& work) {
-  work_ = &work;
-  pending_.store(static_cast<uint32_t>(size_ - 1), std::memory_order_relaxed);
-  epoch_.fetch_add(1, std::memory_order_release);
-  if (size_ > 1) epoch_.notify_all();
+void ThreadPool::go(bool everyone) {
+  if (size_ == 1) {
+    call_(work_, 0);
+    return;
+  }
+  const uint32_t epoch = epoch_.load(std::memory_order_relaxed) + 1;
+  left_.store(0, std::memory_order_relaxed);
+  gate_.store(uint64_t{epoch} << 32 | kOpen, std::memory_order_release);
+  epoch_.store(epoch, std::memory_order_release);
+  epoch_.notify_all();
   execute(0);
-  for (uint32_t left = pending_.load(std::memory_order_acquire); left != 0;)
-    left = wait_change(pending_, left);
+  uint32_t joined = static_cast<uint32_t>(size_ - 1);
+  if (everyone)
+    wait_until(left_, [joined](uint32_t now) { return now == joined; });
+  joined = static_cast<uint32_t>(gate_.fetch_and(~kOpen, std::memory_order_acq_rel) & ~kOpen);
+  wait_until(left_, [joined](uint32_t now) { return now == joined; });
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 

@@ -1,24 +1,26 @@
-// A fixed set of threads that run one function at a time, together with the caller.
+// A fixed set of threads that work on one thing at a time, together with the caller.
 //
 //   ThreadPool pool(2);
-//   pool.run([&](int thread) { ... });                        // once on each of the pool.size()
-//   threads pool.parallel_for(n, grain, [&](int64_t begin, int64_t end) { ... });
+//   pool.parallel_for(n, grain, [&](int64_t begin, int64_t end) { ... });
+//   pool.share([&](int thread) { while (take_a_piece()) ...; });  // on those that come in time
+//   pool.run([&](int thread) { ... });                            // once on each of pool.size()
 //
-// parallel_for hands out ranges of at most `grain` items from a shared counter, so a thread that
-// lost its core holds up only the range it has. Who computes a range never changes a result here:
-// every output is written by exactly one range.
+// Work that is handed out in pieces goes through share or parallel_for: whoever finds no piece left
+// is done, and the caller waits for those alone that have begun. A thread whose core is taken by
+// another job then costs its share of the speed and nothing more. Who computes a piece never
+// changes a result: every output is written by exactly one piece.
 //
-// Waiting threads spin for a few microseconds and then sleep in the kernel (std::atomic::wait): a
-// spinning barrier collapses when another job takes a core. Thread rule: one run at a time, from
-// one thread; calls do not nest. An exception thrown by the function reaches the caller of run.
+// Waiting threads spin for a moment and then sleep in the kernel (std::atomic::wait). Thread rule:
+// one call at a time, from one thread; calls do not nest. An exception thrown by the function
+// reaches the caller.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <exception>
-#include <functional>
 #include <mutex>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -33,8 +35,20 @@ class ThreadPool {
 
   int size() const { return size_; }
 
-  void run(const std::function<void(int)>& work);
+  // Calls work(index) on the caller, index 0, and on each worker that arrives before the caller's
+  // call returns.
+  template <class F>
+  void share(F&& work) {
+    begin(work, false);
+  }
 
+  // Calls work(index) once on every thread.
+  template <class F>
+  void run(F&& work) {
+    begin(work, true);
+  }
+
+  // Hands out ranges of at most `grain` items.
   template <class F>
   void parallel_for(int64_t count, int64_t grain, F&& body) {
     if (count <= 0) return;
@@ -43,7 +57,7 @@ class ThreadPool {
       return;
     }
     std::atomic<int64_t> next{0};
-    run([&](int) {
+    share([&](int) {
       for (;;) {
         const int64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
         if (begin >= count) return;
@@ -53,13 +67,27 @@ class ThreadPool {
   }
 
  private:
+  using Call = void (*)(void* work, int index);
+
+  template <class F>
+  void begin(F& work, bool everyone) {
+    work_ = const_cast<void*>(static_cast<const void*>(&work));
+    call_ = [](void* w, int index) { (*static_cast<F*>(w))(index); };
+    go(everyone);
+  }
+  void go(bool everyone);
   void worker(int index);
   void execute(int index);
+  bool join(uint32_t epoch);
 
   const int size_;
-  const std::function<void(int)>* work_ = nullptr;
-  std::atomic<uint32_t> epoch_{0};    // bumped to start a run
-  std::atomic<uint32_t> pending_{0};  // workers still in the run
+  void* work_ = nullptr;
+  Call call_ = nullptr;
+  // The run's number; workers sleep on it.
+  alignas(64) std::atomic<uint32_t> epoch_{0};
+  // epoch << 32 | open << 31 | workers that joined: who joins has done so before the gate closes.
+  alignas(64) std::atomic<uint64_t> gate_{0};
+  alignas(64) std::atomic<uint32_t> left_{0};  // workers that joined and have finished
   std::atomic<bool> stop_{false};
   std::mutex error_mutex_;
   std::exception_ptr error_;

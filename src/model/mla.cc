@@ -52,7 +52,7 @@ void attend(Context& ctx, const ModelConfig& c, int64_t mla_layer,
   const int64_t floats = ctx.kernels.mla_scratch_floats(channels, latent);
   float* scratch = ctx.scratch.take<float>(floats * ctx.pool.size());
   std::atomic<int64_t> next{0};
-  ctx.pool.run([&](int thread) {
+  ctx.pool.share([&](int thread) {
     const float* query[kLanesPerTask];
     float* value[kLanesPerTask];
     int64_t visible[kLanesPerTask];

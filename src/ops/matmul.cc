@@ -149,7 +149,7 @@ void matmul(Context& ctx, std::span<const Product> products) {
   if (count == 1)
     run_tasks(0);
   else
-    ctx.pool.run(run_tasks);
+    ctx.pool.share(run_tasks);
 }
 
 void rms_norm(Context& ctx, const Rows& x, const float* w, float eps, const Rows& y) {

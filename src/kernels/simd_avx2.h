@@ -201,7 +201,7 @@ template <bool kSmall>
 struct X;
 template <>
 struct X<true> {
-  __m256i lo, hi;  // alike, unless spread over blocks
+  __m256i lo, hi;  // alike, unless each lane has its own
 };
 template <>
 struct X<false> {
@@ -230,11 +230,19 @@ K3_INLINE X<kSmall> load_x(const void* p) {
     return {_mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8), _mm256_srai_epi16(v, 8)};
   }
 }
-template <bool kSmall>
-K3_INLINE X<kSmall> spread_x(const void* p) {
-  static_assert(kSmall);
-  const I32x16 v = spread(p);
-  return {v.lo, v.hi};
+using LaneX = X<true>;
+K3_INLINE void group_x(const uint8_t* plane, LaneX& even, LaneX& odd) {
+  const auto half = [plane](int first, LaneX& x) {
+    const auto dword = [plane, first](int d) {
+      return _mm_loadu_ps(reinterpret_cast<const float*>(plane + 16 * (2 * d + first)));
+    };
+    __m128 b0 = dword(0), b1 = dword(1), b2 = dword(2), b3 = dword(3);
+    _MM_TRANSPOSE4_PS(b0, b1, b2, b3);
+    x.lo = _mm256_castps_si256(_mm256_set_m128(b1, b0));
+    x.hi = _mm256_castps_si256(_mm256_set_m128(b3, b2));
+  };
+  half(0, even);
+  half(1, odd);
 }
 K3_INLINE void renew(X<true>& x) { asm("" : "+x"(x.lo), "+x"(x.hi)); }
 K3_INLINE I32x16 dot2(I32x16 sum, W<true> w0, W<true> w1, X<true> x0, X<true> x1) {
@@ -267,6 +275,12 @@ K3_INLINE void transpose_quads(I32x16 (&a)[4]) {
   };
   half(a[0].lo, a[1].lo, a[2].lo, a[3].lo);
   half(a[0].hi, a[1].hi, a[2].hi, a[3].hi);
+}
+K3_INLINE I32x16 sum_quads(const I32x16 (&a)[4]) {
+  const auto half = [](__m256i a0, __m256i a1, __m256i a2, __m256i a3) {
+    return _mm256_hadd_epi32(_mm256_hadd_epi32(a0, a1), _mm256_hadd_epi32(a2, a3));
+  };
+  return {half(a[0].lo, a[1].lo, a[2].lo, a[3].lo), half(a[0].hi, a[1].hi, a[2].hi, a[3].hi)};
 }
 K3_INLINE void transpose_fours(I32x16 (&a)[4]) {
   const auto low = [](__m256i x, __m256i y) { return _mm256_permute2x128_si256(x, y, 0x20); };

@@ -156,10 +156,12 @@ K3_INLINE I32x16 dot2(I32x16 sum, W<kSmall> w0, W<kSmall> w1, X<kSmall> x0, X<kS
   return {_mm512_dpbusd_epi32(_mm512_dpbusd_epi32(sum.v, w0.v, x0.v), w1.v, x1.v)};
 }
 
-// Four activations of each of four blocks: lanes 4b .. 4b+3 hold those of block b.
-template <bool kSmall>
-K3_INLINE X<kSmall> spread_x(const void* p) {
-  return {spread(p).v};
+using LaneX = X<true>;  // four activations for each lane
+K3_INLINE void group_x(const uint8_t* plane, LaneX& even, LaneX& odd) {
+  const __m512i low = _mm512_loadu_si512(plane), high = _mm512_loadu_si512(plane + 64);
+  const __m512i order = _mm512_setr_epi32(0, 8, 16, 24, 1, 9, 17, 25, 2, 10, 18, 26, 3, 11, 19, 27);
+  even.v = _mm512_permutex2var_epi32(low, order, high);
+  odd.v = _mm512_permutex2var_epi32(low, _mm512_add_epi32(order, _mm512_set1_epi32(4)), high);
 }
 
 // Within each four lanes: a[r] lane c becomes a[c] lane r.
@@ -172,6 +174,14 @@ K3_INLINE void transpose_quads(I32x16 (&a)[4]) {
   a[1].v = _mm512_unpackhi_epi64(b0, b2);
   a[2].v = _mm512_unpacklo_epi64(b1, b3);
   a[3].v = _mm512_unpackhi_epi64(b1, b3);
+}
+// Four lanes of a[r] become their sum, at lane r of the four.
+K3_INLINE I32x16 sum_quads(const I32x16 (&a)[4]) {
+  const auto pairs = [](__m512i x, __m512i y) {
+    return _mm512_add_epi32(_mm512_unpacklo_epi32(x, y), _mm512_unpackhi_epi32(x, y));
+  };
+  const __m512i low = pairs(a[0].v, a[1].v), high = pairs(a[2].v, a[3].v);
+  return {_mm512_add_epi32(_mm512_unpacklo_epi64(low, high), _mm512_unpackhi_epi64(low, high))};
 }
 // Of whole fours of lanes: four c of a[r] becomes four r of a[c].
 K3_INLINE void transpose_fours(I32x16 (&a)[4]) {

@@ -201,13 +201,17 @@ template <bool kSmall>
 struct X {
   int8_t v[4];
 };
-// Four activations of each of four blocks: lanes 4b .. 4b+3 hold those of block b.
-struct SpreadX {
+// Four activations for each lane.
+struct LaneX {
   int8_t v[16][4];
 };
-template <bool kSmall>
-K3_INLINE SpreadX spread_x(const void* p) {
-  return __builtin_bit_cast(SpreadX, spread(p));
+// A plane of four blocks' activations: lane 4b + j takes the even and the odd columns of the eight
+// from 8j of block b.
+K3_INLINE void group_x(const uint8_t* plane, LaneX& even, LaneX& odd) {
+  for (int i = 0; i < 16; ++i) {
+    std::memcpy(even.v[i], plane + (i % 4 * 2 * 4 + i / 4) * 4, 4);
+    std::memcpy(odd.v[i], plane + ((i % 4 * 2 + 1) * 4 + i / 4) * 4, 4);
+  }
 }
 template <bool kSmall>
 K3_INLINE W<kSmall> load_w(const void* p) {
@@ -237,8 +241,8 @@ K3_INLINE I32x16 dot2(const I32x16& sum, const W<kSmall>& w0, const W<kSmall>& w
   });
 }
 
-K3_INLINE I32x16 dot2(const I32x16& sum, const W<true>& w0, const W<true>& w1, const SpreadX& x0,
-                      const SpreadX& x1) {
+K3_INLINE I32x16 dot2(const I32x16& sum, const W<true>& w0, const W<true>& w1, const LaneX& x0,
+                      const LaneX& x1) {
   return lanes<I32x16>([&](int i) {
     int32_t s = sum.v[i];
     for (int b = 0; b < 4; ++b) s += w0.v[i][b] * x0.v[i][b] + w1.v[i][b] * x1.v[i][b];
@@ -253,6 +257,14 @@ K3_INLINE void transpose_quads(I32x16 (&a)[4]) {
     for (int r = 0; r < 4; ++r) b[i % 4].v[i / 4 * 4 + r] = a[r].v[i];
   }
   for (int r = 0; r < 4; ++r) a[r] = b[r];
+}
+// Four lanes of a[r] become their sum, at lane r of the four.
+K3_INLINE I32x16 sum_quads(const I32x16 (&a)[4]) {
+  return lanes<I32x16>([&](int i) {
+    int32_t sum = 0;
+    for (int k = 0; k < 4; ++k) sum += a[i % 4].v[i / 4 * 4 + k];
+    return sum;
+  });
 }
 // Of whole fours of lanes: four c of a[r] becomes four r of a[c].
 K3_INLINE void transpose_fours(I32x16 (&a)[4]) {

@@ -7,17 +7,60 @@ namespace k3 {
 namespace {
 
 // Weight bytes one task should stream at least, so that handing it out costs nothing beside it.
-constexpr int64_t kTaskBytes = 96 << 10;
+constexpr int64_t kTaskBytes = 48 << 10;
 // Tasks per thread at most: enough that a thread which lost its core leaves its share to the
 // others.
-constexpr int64_t kTasksPerThread = 6;
+constexpr int64_t kTasksPerThread = 16;
 
-// With this few tokens a product is as fast as its weights arrive.
+// With this few tokens a product is as fast as its weights arrive, and tasks are whole fours of
+// panels, which the kernels read side by side.
 constexpr int64_t kStreamedTokens = 2;
+constexpr int64_t kStreamedPanels = 4;
 
 struct Task {
   int32_t product;
   int64_t begin, end;  // panels
+};
+
+// Tasks 0 .. count-1 shared out: each thread has a stretch of its own, which it takes in order, so
+// that it reads on where it stopped; who is done takes the last task of another's.
+class Stretches {
+ public:
+  Stretches(int64_t count, int threads) : stretches_(static_cast<size_t>(threads)) {
+    for (int t = 0; t < threads; ++t)
+      stretches_[static_cast<size_t>(t)].range =
+          pack(count * t / threads, count * (t + 1) / threads);
+  }
+
+  // The next task of `thread`, or -1. `following` is likely the one after it, or -1.
+  int64_t take(int thread, int64_t& following) {
+    const auto threads = static_cast<int>(stretches_.size());
+    for (int i = 0; i < threads; ++i) {
+      std::atomic<uint64_t>& range = stretches_[static_cast<size_t>((thread + i) % threads)].range;
+      uint64_t old = range.load(std::memory_order_relaxed);
+      for (int64_t begin; (begin = first(old)) < last(old);) {
+        const int64_t end = last(old);
+        const bool own = i == 0;
+        const uint64_t rest = own ? pack(begin + 1, end) : pack(begin, end - 1);
+        if (!range.compare_exchange_weak(old, rest, std::memory_order_relaxed)) continue;
+        following = own && begin + 1 < end ? begin + 1 : -1;
+        return own ? begin : end - 1;
+      }
+    }
+    return -1;
+  }
+
+ private:
+  static uint64_t pack(int64_t begin, int64_t end) {
+    return static_cast<uint64_t>(begin) << 32 | static_cast<uint64_t>(end);
+  }
+  static int64_t first(uint64_t range) { return static_cast<int64_t>(range >> 32); }
+  static int64_t last(uint64_t range) { return static_cast<int64_t>(range & 0xffffffff); }
+
+  struct alignas(64) Stretch {
+    std::atomic<uint64_t> range;
+  };
+  std::vector<Stretch> stretches_;
 };
 
 int64_t panel_bytes(const WeightView& w) {
@@ -121,29 +164,25 @@ void matmul(Context& ctx, std::span<const Product> products) {
     assert(p.x.cols == p.weight.cols && p.y.rows == p.x.tokens && p.y.cols == p.weight.rows);
     if (p.x.tokens == 0) continue;
     const int64_t panels = p.weight.panels();
-    const int64_t step =
+    int64_t step =
         std::max<int64_t>(1, share / std::max<int64_t>(1, panel_bytes(p.weight) * p.x.tokens));
+    if (p.x.tokens <= kStreamedTokens) step = round_up(step, kStreamedPanels);
     const int64_t pieces = ceil_div(panels, step);
     for (int64_t k = 0; k < pieces; ++k)
-      tasks.push_back({static_cast<int32_t>(i), panels * k / pieces, panels * (k + 1) / pieces});
+      tasks.push_back({static_cast<int32_t>(i), k * step, std::min(panels, (k + 1) * step)});
   }
-  // Each thread claims its next task before it runs the one it has, and has its first lines
-  // fetched.
   const auto count = static_cast<int64_t>(tasks.size());
-  std::atomic<int64_t> next{0};
-  const auto run_tasks = [&](int) {
-    int64_t current = next.fetch_add(1, std::memory_order_relaxed);
-    while (current < count) {
-      const int64_t following = next.fetch_add(1, std::memory_order_relaxed);
-      if (following < count) {
+  Stretches stretches(count, ctx.pool.size());
+  const auto run_tasks = [&](int thread) {
+    for (int64_t at, following; (at = stretches.take(thread, following)) >= 0;) {
+      if (following >= 0) {  // its first lines arrive while this one runs
         const Task& task = tasks[static_cast<size_t>(following)];
         const Product& p = products[static_cast<size_t>(task.product)];
         if (p.x.tokens <= kStreamedTokens) ctx.kernels.prefetch(p.weight, task.begin, task.end);
       }
-      const Task& task = tasks[static_cast<size_t>(current)];
+      const Task& task = tasks[static_cast<size_t>(at)];
       const Product& p = products[static_cast<size_t>(task.product)];
       ctx.kernels.matmul(p.weight, p.x, p.y.data, p.y.stride, task.begin, task.end);
-      current = following;
     }
   };
   if (count == 1)

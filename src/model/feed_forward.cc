@@ -82,7 +82,6 @@ class RoutedExperts {
     const int64_t pairs = std::min(kGroupRows, tokens * c.num_experts_per_token);
     return Scratch::rows_cost(wave_rows(tokens, c.num_experts_per_token), c.expert_width()) +
            prepare_cost(tokens, c.expert_width()) + prepare_cost(pairs, c.expert_width()) +
-           Scratch::cost<std::byte>(64) * pairs +
            2 * Scratch::rows_cost(pairs, c.moe_intermediate_size) +
            prepare_cost(pairs, c.moe_intermediate_size);
   }
@@ -150,13 +149,15 @@ class RoutedExperts {
     Scratch::Frame frame(ctx_.scratch);
     const Rows gate = ctx_.scratch.rows(rows, c_.moe_intermediate_size);
     const Rows up = ctx_.scratch.rows(rows, c_.moe_intermediate_size);
+    std::vector<int32_t> tokens;
+    for (const Piece& p : pieces)
+      tokens.insert(tokens.end(), tokens_.begin() + p.first, tokens_.begin() + p.first + p.count);
+    const bool one = routing_.tokens == 1;
+    const Operand all = one ? in : gather(ctx_, in, tokens);
     std::vector<Product> products;
     for (const Piece& p : pieces) {
       const ExpertWeights& w = lease_.weights(p.expert);
-      const Operand x =
-          routing_.tokens == 1
-              ? in
-              : gather(ctx_, in, {tokens_.data() + p.first, static_cast<size_t>(p.count)});
+      const Operand x = one ? in : slice(all, p.row, p.count);
       products.push_back({w.w1, x, gate.slice(p.row, p.row + p.count)});
       products.push_back({w.w3, x, up.slice(p.row, p.row + p.count)});
     }

@@ -1,6 +1,8 @@
 #include "model/kda.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace k3 {
 namespace {
@@ -9,21 +11,27 @@ constexpr float kL2Eps = 1e-6f;  // numerics.md 2
 
 struct Projections {
   Rows q, k, v, gate, z, beta;  // z: the raw decay
+  Operand z_low, gate_low;      // of low rank: each head makes its own columns of z and gate
 };
 
 // All that depends on the token alone.
 Projections project(Context& ctx, const ModelConfig& c, const KdaWeights& w, const Rows& x) {
   const int64_t n = x.rows, width = c.kda_width(), d = c.kda_head_dim;
-  Projections p{ctx.scratch.rows(n, width), ctx.scratch.rows(n, width),
-                ctx.scratch.rows(n, width), ctx.scratch.rows(n, width),
-                ctx.scratch.rows(n, width), ctx.scratch.rows(n, c.kda_num_heads)};
-  const Rows decay_low = ctx.scratch.rows(n, d);
+  Projections p{ctx.scratch.rows(n, width),
+                ctx.scratch.rows(n, width),
+                ctx.scratch.rows(n, width),
+                ctx.scratch.rows(n, width),
+                ctx.scratch.rows(n, width),
+                ctx.scratch.rows(n, c.kda_num_heads),
+                {},
+                {}};
+  const Rows z_low = ctx.scratch.rows(n, d);
   const Operand in = prepare(ctx, x, w.q_proj.layout);
   const Operand in_low = prepare(ctx, x, w.f_a_proj.layout);
   std::vector<Product> first = {{w.q_proj, in, p.q},
                                 {w.k_proj, in, p.k},
                                 {w.v_proj, in, p.v},
-                                {w.f_a_proj, in_low, decay_low},
+                                {w.f_a_proj, in_low, z_low},
                                 {w.b_proj, in_low, p.beta}};
   Rows gate_low;
   if (c.use_full_rank_gate) {
@@ -33,11 +41,26 @@ Projections project(Context& ctx, const ModelConfig& c, const KdaWeights& w, con
     first.push_back({w.g_a_proj, in_low, gate_low});
   }
   matmul(ctx, first);
-  std::vector<Product> second = {{w.f_b_proj, prepare(ctx, decay_low, w.f_b_proj.layout), p.z}};
-  if (!c.use_full_rank_gate)
-    second.push_back({w.g_b_proj, prepare(ctx, gate_low, w.g_b_proj.layout), p.gate});
-  matmul(ctx, second);
+  p.z_low = prepare(ctx, z_low, w.f_b_proj.layout);
+  if (!c.use_full_rank_gate) p.gate_low = prepare(ctx, gate_low, w.g_b_proj.layout);
   return p;
+}
+
+// Heads whose channels fill whole panels of the weights: one, unless heads are very small.
+int64_t heads_per_task(const ModelConfig& c) {
+  return kPanelRows / std::gcd(kPanelRows, c.kda_head_dim);
+}
+
+// What `heads` heads from `head` on need of the low-rank products, for one run of tokens.
+void expand(const Context& ctx, const ModelConfig& c, const KdaWeights& w, const Projections& p,
+            const Batch::Run& run, int64_t head, int64_t heads) {
+  const auto columns = [&](const WeightView& weight, const Operand& low, const Rows& y) {
+    ctx.kernels.matmul(weight, slice(low, run.row, run.count), y.row(run.row), y.stride,
+                       head * c.kda_head_dim / kPanelRows,
+                       ceil_div((head + heads) * c.kda_head_dim, kPanelRows));
+  };
+  columns(w.f_b_proj, p.z_low, p.z);
+  if (!c.use_full_rank_gate) columns(w.g_b_proj, p.gate_low, p.gate);
 }
 
 // One head of one run of tokens: convolution, normalisation, decay, recurrence, gated norm. Writes
@@ -109,9 +132,12 @@ void kda_attention(Context& ctx, const ModelConfig& c, const KdaWeights& w, int 
              o = ctx.scratch.rows(n, width);
   const HeadWork work{p, q, k, v, alpha, o};
   const std::vector<Batch::Run> runs = batch.runs(begin, begin + n);
-  ctx.each_row(static_cast<int64_t>(runs.size()) * c.kda_num_heads, 1, [&](int64_t i) {
-    run_head(ctx, c, w, kda_layer, runs[static_cast<size_t>(i / c.kda_num_heads)],
-             i % c.kda_num_heads, work);
+  const int64_t step = heads_per_task(c), tasks = ceil_div(c.kda_num_heads, step);
+  ctx.each_row(static_cast<int64_t>(runs.size()) * tasks, 1, [&](int64_t i) {
+    const Batch::Run& run = runs[static_cast<size_t>(i / tasks)];
+    const int64_t first = i % tasks * step, last = std::min(first + step, c.kda_num_heads);
+    expand(ctx, c, w, p, run, first, last - first);
+    for (int64_t head = first; head < last; ++head) run_head(ctx, c, w, kda_layer, run, head, work);
   });
   matmul(ctx, {{w.o_proj, prepare(ctx, o, w.o_proj.layout), out}});
 }

@@ -12,10 +12,11 @@ constexpr int64_t kTaskBytes = 48 << 10;
 // others.
 constexpr int64_t kTasksPerThread = 16;
 
-// With this few tokens a product is as fast as its weights arrive, and tasks are whole fours of
-// panels, which the kernels read side by side.
+// Tasks are whole fours of panels: the kernels take two or four side by side.
+constexpr int64_t kTaskPanels = 4;
+
+// With this few tokens a product is as fast as its weights arrive.
 constexpr int64_t kStreamedTokens = 2;
-constexpr int64_t kStreamedPanels = 4;
 
 struct Task {
   int32_t product;
@@ -166,7 +167,7 @@ void matmul(Context& ctx, std::span<const Product> products) {
     const int64_t panels = p.weight.panels();
     int64_t step =
         std::max<int64_t>(1, share / std::max<int64_t>(1, panel_bytes(p.weight) * p.x.tokens));
-    if (p.x.tokens <= kStreamedTokens) step = round_up(step, kStreamedPanels);
+    step = round_up(step, kTaskPanels);
     const int64_t pieces = ceil_div(panels, step);
     for (int64_t k = 0; k < pieces; ++k)
       tasks.push_back({static_cast<int32_t>(i), k * step, std::min(panels, (k + 1) * step)});

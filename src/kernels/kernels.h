@@ -82,23 +82,30 @@ struct KdaHead {
 };
 
 // Absorbed MLA for a set of (token, head) lanes over one sequence's latent cache (numerics.md 5).
-// Blocks of 64 positions start at multiples of 64 whatever the call, so the result does not depend
-// on how the cache was filled. Per lane and block, positions in order: s_p = scale * chain over
-// channels of fma(q_c, L_pc); m' = max(m, max s); sum = fma(sum, exp(m - m'), 0 + e_p ...) with the
-// e_p = exp(s_p - m') added one by one to the rescaled sum; acc_c = fma(e_p, L_pc, ...) likewise.
+// Blocks of 64 positions and segments of 256 start at multiples whatever the call, so the result
+// depends neither on how the cache was filled nor on who attends which segment. Per lane and block,
+// positions in order: s_p = scale * chain over channels of fma(q_c, L_pc); m' = max(m, max s);
+// sum = fma(sum, exp(m - m'), 0 + e_p ...) with the e_p = exp(s_p - m') added one by one to the
+// rescaled sum; acc_c = fma(e_p, L_pc, ...) likewise. A segment begins from nothing; the next one
+// (m_s, sum_s, acc_s) joins the ones before it by m' = max(m, m_s),
+// sum = fma(sum_s, exp(m_s - m'), sum * exp(m - m')), acc likewise. The result is acc / sum.
 struct MlaLanes {
   int64_t lanes = 0;
   int64_t channels = 0;              // latent + rope width
   int64_t latent = 0;                // the first `latent` channels are also the values
   const float* const* q = nullptr;   // [lanes] -> [channels]
   const int64_t* visible = nullptr;  // [lanes] positions 0 .. visible-1 are attended, at least 1
-  float* const* out = nullptr;       // [lanes] -> [latent]
+  float* const* out = nullptr;       // [lanes] -> [latent], or parts if `segment` is given
+  int64_t segment = -1;              // attend this segment alone; -1: all, to the end
   // [ceil(max visible / 64)] -> [64][channels], all readable; rows nobody sees do not matter.
   const float* const* pages = nullptr;
   float scale = 0;
   float* scratch = nullptr;  // mla_scratch_floats() floats
 };
 constexpr int64_t kMlaPage = 64;
+constexpr int64_t kMlaSegment = 256;
+// A lane's part from one or more segments: acc[latent], m, sum.
+constexpr int64_t mla_part_floats(int64_t latent) { return round_up(latent + 2, 16); }
 
 struct Kernels {
   Isa isa;
@@ -167,6 +174,9 @@ struct Kernels {
   void (*kda)(const KdaHead& head, int64_t group_begin, int64_t group_end);  // 16-column groups
   void (*mla)(const MlaLanes& lanes);
   int64_t (*mla_scratch_floats)(int64_t channels, int64_t latent);
+  // Joins the part of the next segment to `all`, and turns what has joined into the result.
+  void (*mla_join)(const float* part, int64_t latent, float* all);
+  void (*mla_finish)(const float* all, int64_t latent, float* out);
 };
 
 // The kernels of an instruction set; `isa` must be supported.

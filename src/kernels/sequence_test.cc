@@ -200,7 +200,62 @@ struct MlaCase {
     for (int64_t l = 0; l < lanes; ++l) order.push_back(l);
     return order;
   }
+
+  // Each segment apart, then joined.
+  std::vector<float> by_segments(Isa isa) const {
+    const Kernels& k = kernels(isa);
+    std::vector<const float*> queries, page_pointers;
+    for (const Floats& query : q) queries.push_back(query.data());
+    for (const Floats& page : pages) page_pointers.push_back(page.data());
+    std::vector<Floats> joined, parts;
+    std::vector<float*> first, next;
+    for (int64_t l = 0; l < lanes; ++l) {
+      joined.emplace_back(mla_part_floats(latent));
+      parts.emplace_back(mla_part_floats(latent));
+    }
+    for (int64_t l = 0; l < lanes; ++l) {
+      first.push_back(joined[static_cast<size_t>(l)].data());
+      next.push_back(parts[static_cast<size_t>(l)].data());
+    }
+    Floats scratch(k.mla_scratch_floats(channels, latent));
+    MlaLanes a;
+    a.lanes = lanes;
+    a.channels = channels;
+    a.latent = latent;
+    a.q = queries.data();
+    a.visible = visible.data();
+    a.pages = page_pointers.data();
+    a.scale = scale;
+    a.scratch = scratch.data();
+    for (a.segment = 0; a.segment * kMlaSegment < positions; ++a.segment) {
+      a.out = a.segment == 0 ? first.data() : next.data();
+      k.mla(a);
+      for (int64_t l = 0; l < lanes && a.segment > 0; ++l) {
+        k.mla_join(next[static_cast<size_t>(l)], latent, first[static_cast<size_t>(l)]);
+      }
+    }
+    std::vector<float> flat(static_cast<size_t>(lanes * latent));
+    for (int64_t l = 0; l < lanes; ++l) {
+      k.mla_finish(first[static_cast<size_t>(l)], latent, flat.data() + l * latent);
+    }
+    return flat;
+  }
 };
+
+TEST(Mla, SegmentsMayBeAttendedApart) {
+  Random random(5);
+  const int64_t shapes[][4] = {
+      {1, 12, 8, 256}, {5, 21, 13, 257}, {17, 24, 20, 700}, {50, 40, 33, 1030}, {96, 24, 16, 511}};
+  for (const auto& s : shapes) {
+    const MlaCase c(s[0], s[1], s[2], s[3], random);
+    const auto expected = c.run(Isa::kScalar, c.all());
+    for (const Isa isa : isas()) {
+      const auto together = c.run(isa, c.all()), apart = c.by_segments(isa);
+      ASSERT_TRUE(same_bits(together.data(), expected.data(), c.lanes * c.latent)) << name(isa);
+      ASSERT_TRUE(same_bits(apart.data(), expected.data(), c.lanes * c.latent)) << name(isa);
+    }
+  }
+}
 
 TEST(Mla, EveryTargetAndCompanyAgree) {
   Random random(3);
@@ -233,10 +288,11 @@ TEST(Mla, EveryTargetAndCompanyAgree) {
 
 // A score errs by gamma_(channels+1) of scale * sum |q L|; that is the relative error of its weight
 // in numerator and sum. Each exp errs by 2 ulp and its argument by one rounding; a weight passes
-// through one exp and at most one rescaling (exp, product) per block; sums add `visible` roundings.
+// through one exp and at most one rescaling (exp, product) per block and per segment; sums add
+// `visible` roundings.
 TEST(Mla, AgreesWithDouble) {
   Random random(4);
-  for (const int64_t positions : {1, 64, 300}) {
+  for (const int64_t positions : {1, 64, 300, 800}) {
     const MlaCase c(20, 72, 64, positions, random);
     const auto y = c.run(Isa::kScalar, c.all());
     for (int64_t l = 0; l < c.lanes; ++l) {
@@ -260,7 +316,8 @@ TEST(Mla, AgreesWithDouble) {
       }
       double total = 0;
       for (double& w : weight) total += (w = std::exp(w - top));
-      const auto blocks = static_cast<double>(ceil_div(seen, kMlaPage));
+      const auto blocks =
+          static_cast<double>(ceil_div(seen, kMlaPage) + ceil_div(seen, kMlaSegment));
       const double error = std::expm1(4 * worst) +
                            gamma(2 * (static_cast<double>(seen) + (blocks + 1) * (5 + top - low)));
       for (int64_t i = 0; i < c.latent; ++i) {

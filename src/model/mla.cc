@@ -31,26 +31,19 @@ Rows absorb_queries(Context& ctx, const ModelConfig& c, const MlaWeights& w, con
   return absorbed;
 }
 
-// softmax(q . latents) latents for every (row, head) lane. q: [rows, heads * channels],
-// o: [rows, heads * latent].
-void attend(Context& ctx, const ModelConfig& c, int64_t mla_layer,
-            const std::vector<Batch::Run>& runs, const Rows& q, const Rows& o) {
+// Lanes [begin, end) of a run, token-major, at one segment of its positions, or at all (-1).
+struct AttendTask {
+  const Batch::Run* run;
+  int64_t begin, end, segment;
+};
+
+// Has each task write lane l of its run to out(task, l).
+template <class Out>
+void attend_tasks(Context& ctx, const ModelConfig& c, int64_t mla_layer, const Rows& q,
+                  const std::vector<AttendTask>& tasks, float* scratch, Out out) {
   const int64_t heads = c.num_attention_heads, latent = c.kv_lora_rank;
   const int64_t channels = latent + c.qk_rope_head_dim;
-  struct Task {
-    const Batch::Run* run;
-    int64_t begin, end;  // lanes of the run, token-major
-  };
-  std::vector<Task> tasks;
-  for (const Batch::Run& run : runs) {
-    const int64_t lanes = run.count * heads;
-    const int64_t share = round_up(ceil_div(lanes, ctx.pool.size()), 16);
-    const int64_t step = std::min(kLanesPerTask, share);
-    for (int64_t at = 0; at < lanes; at += step)
-      tasks.push_back({&run, at, std::min(lanes, at + step)});
-  }
   const int64_t floats = ctx.kernels.mla_scratch_floats(channels, latent);
-  float* scratch = ctx.scratch.take<float>(floats * ctx.pool.size());
   std::atomic<int64_t> next{0};
   ctx.pool.share([&](int thread) {
     const float* query[kLanesPerTask];
@@ -58,11 +51,11 @@ void attend(Context& ctx, const ModelConfig& c, int64_t mla_layer,
     int64_t visible[kLanesPerTask];
     // Later tokens see more: the longest tasks go first.
     for (int64_t i; (i = next.fetch_add(1)) < static_cast<int64_t>(tasks.size());) {
-      const Task& task = tasks[tasks.size() - 1 - static_cast<size_t>(i)];
+      const AttendTask& task = tasks[tasks.size() - 1 - static_cast<size_t>(i)];
       for (int64_t lane = task.begin; lane < task.end; ++lane) {
         const int64_t token = lane / heads, head = lane % heads, k = lane - task.begin;
         query[k] = q.row(task.run->row + token) + head * channels;
-        value[k] = o.row(task.run->row + token) + head * latent;
+        value[k] = out(task, lane);
         visible[k] = task.run->position + token + 1;
       }
       MlaLanes lanes;
@@ -71,12 +64,78 @@ void attend(Context& ctx, const ModelConfig& c, int64_t mla_layer,
       lanes.latent = latent;
       lanes.q = query;
       lanes.out = value;
+      lanes.segment = task.segment;
       lanes.visible = visible;
       lanes.pages = task.run->segment->state->pages(mla_layer);
       lanes.scale = 1.0f / std::sqrt(static_cast<float>(c.qk_head_dim()));
       lanes.scratch = scratch + thread * floats;
       ctx.kernels.mla(lanes);
     }
+  });
+}
+
+// Appends the lane sets of a run at one segment.
+void lane_sets(const ModelConfig& c, const Batch::Run& run, int threads, int64_t segment,
+               std::vector<AttendTask>& tasks) {
+  const int64_t lanes = run.count * c.num_attention_heads;
+  const int64_t share = round_up(ceil_div(lanes, threads), 16);
+  const int64_t step = std::min(kLanesPerTask, share);
+  for (int64_t at = 0; at < lanes; at += step)
+    tasks.push_back({&run, at, std::min(lanes, at + step), segment});
+}
+
+// Parts that wait to be joined, when there are fewer lane sets than threads could share.
+int64_t part_rows(int threads) { return 2 * threads * kLanesPerTask; }
+
+// One run, its segments shared out in waves and joined in order.
+void attend_by_segments(Context& ctx, const ModelConfig& c, int64_t mla_layer,
+                        const Batch::Run& run, const Rows& q, float* scratch, const Rows& o) {
+  Scratch::Frame frame(ctx.scratch);
+  const int64_t heads = c.num_attention_heads, latent = c.kv_lora_rank;
+  const int64_t lanes = run.count * heads, floats = mla_part_floats(latent);
+  const int64_t segments = ceil_div(run.position + run.count, kMlaSegment);
+  const int64_t wave = part_rows(ctx.pool.size()) / lanes;
+  const Rows joined = ctx.scratch.rows(lanes, floats);
+  const Rows parts = ctx.scratch.rows(part_rows(ctx.pool.size()), floats);
+  for (int64_t first = 0; first < segments; first += wave) {
+    const int64_t last = std::min(segments, first + wave);
+    std::vector<AttendTask> tasks;
+    for (int64_t s = first; s < last; ++s) lane_sets(c, run, ctx.pool.size(), s, tasks);
+    attend_tasks(ctx, c, mla_layer, q, tasks, scratch, [&](const AttendTask& task, int64_t lane) {
+      return task.segment == 0 ? joined.row(lane)
+                               : parts.row((task.segment - first) * lanes + lane);
+    });
+    ctx.each_row(lanes, 4, [&](int64_t lane) {
+      for (int64_t s = std::max<int64_t>(first, 1); s < last; ++s)
+        ctx.kernels.mla_join(parts.row((s - first) * lanes + lane), latent, joined.row(lane));
+      if (last == segments)
+        ctx.kernels.mla_finish(joined.row(lane), latent,
+                               o.row(run.row + lane / heads) + lane % heads * latent);
+    });
+  }
+}
+
+// softmax(q . latents) latents for every (row, head) lane. q: [rows, heads * channels],
+// o: [rows, heads * latent]. Who attends what does not change a bit of it.
+void attend(Context& ctx, const ModelConfig& c, int64_t mla_layer,
+            const std::vector<Batch::Run>& runs, const Rows& q, const Rows& o) {
+  Scratch::Frame frame(ctx.scratch);
+  const int64_t heads = c.num_attention_heads, latent = c.kv_lora_rank;
+  const int threads = ctx.pool.size();
+  float* scratch = ctx.scratch.take<float>(
+      threads * ctx.kernels.mla_scratch_floats(latent + c.qk_rope_head_dim, latent));
+  std::vector<AttendTask> tasks;
+  int64_t longest = 0;
+  for (const Batch::Run& run : runs) {
+    lane_sets(c, run, threads, -1, tasks);
+    longest = std::max(longest, run.position + run.count);
+  }
+  if (static_cast<int64_t>(tasks.size()) < 2 * threads && longest > kMlaSegment && threads > 1) {
+    for (const Batch::Run& run : runs) attend_by_segments(ctx, c, mla_layer, run, q, scratch, o);
+    return;
+  }
+  attend_tasks(ctx, c, mla_layer, q, tasks, scratch, [&](const AttendTask& task, int64_t lane) {
+    return o.row(task.run->row + lane / heads) + lane % heads * latent;
   });
 }
 
@@ -150,6 +209,7 @@ int64_t mla_scratch_bytes(const ModelConfig& c, int64_t rows, int threads) {
          Scratch::rows_cost(rows, heads * channels) +
          heads * prepare_cost(rows, c.qk_nope_head_dim) + Scratch::rows_cost(rows, heads * latent) +
          heads * prepare_cost(rows, latent) + Scratch::cost<float>(attention * threads) +
+         2 * Scratch::rows_cost(part_rows(threads), mla_part_floats(latent)) +
          prepare_cost(rows, values);
 }
 

@@ -24,7 +24,7 @@ void add_detokenize(CLI::App& app) {
       command->add_option("ids", options->ids, "ids separated by commas (default: stdin)");
   command->callback([options, ids] {
     const Tokenizer tokenizer = Tokenizer::load(DiskStorage(), options->folder.path());
-    const std::string list = ids->count() > 0 ? options->ids : read_input("-");
+    const std::string list = ids->count() > 0 ? options->ids : read_file_or_stdin("-");
     write_output(tokenizer.decode_bytes(parse_ids(list, "IDS")));
   });
 }

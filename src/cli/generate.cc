@@ -81,6 +81,7 @@ std::vector<int32_t> end_ids(const std::string& dir, const ModelConfig& config,
   return ids;
 }
 
+// The continuation as it comes: text, ids, or nothing until the JSON object at the end.
 class Output {
  public:
   Output(const GenerateOptions& o, const std::optional<Tokenizer>& tokenizer)
@@ -88,25 +89,36 @@ class Output {
     if (tokenizer) decoder_.emplace(*tokenizer, true);
   }
   void add(int32_t id) {
-    if (options_.print_ids) std::cout << (count_++ ? "," : "") << id << std::flush;
-    if (!std::cout) throw WorkError("stdout: cannot write");
+    if (options_.print_ids) show(fmt::format("{}{}", ids_++ ? "," : "", id));
     if (!decoder_) return;
     const std::string text = stop_.push(decoder_->push(id));
-    if (!options_.print_ids) std::cout << text << std::flush;
+    text_ += text;
+    if (!options_.print_ids) show(text);
   }
   bool stopped() const { return stop_.hit(); }
   void finish() {
-    if (decoder_ && !options_.print_ids)
-      std::cout << stop_.push(decoder_->flush()) << stop_.flush();
-    std::cout << "\n" << std::flush;
+    if (decoder_) {
+      const std::string text = stop_.push(decoder_->flush()) + stop_.flush();
+      text_ += text;
+      if (!options_.print_ids) show(text);
+    }
+    show("\n");
+  }
+  // Null without a tokenizer.
+  nlohmann::json text() const { return decoder_ ? nlohmann::json(text_) : nlohmann::json(); }
+
+ private:
+  void show(const std::string& text) {
+    if (options_.run.json) return;
+    std::cout << text << std::flush;
     if (!std::cout) throw WorkError("stdout: cannot write");
   }
 
- private:
   const GenerateOptions& options_;
   StopStrings stop_;
   std::optional<StreamDecoder> decoder_;
-  int64_t count_ = 0;
+  std::string text_;
+  int64_t ids_ = 0;
 };
 
 void run(const GenerateOptions& o) {
@@ -122,6 +134,7 @@ void run(const GenerateOptions& o) {
   const auto length = static_cast<int64_t>(prompt.size());
   Run run(o.run, o.run.engine(length, length + o.max_tokens));
   Engine& engine = run.engine();
+  if (tokenizer) check_vocabulary(*tokenizer, dir, engine.config());
 
   // What the tokenizer cannot spell is never drawn.
   std::vector<bool> drawable;
@@ -135,6 +148,7 @@ void run(const GenerateOptions& o) {
   SequenceState state = engine.new_sequence();
   std::vector<int32_t> generated;
   int32_t next = -1;
+  bool ended = false;
   const auto sample = [&](const Engine::Logits& l) { next = sampler.sample(l.values, generated); };
 
   const auto start = std::chrono::steady_clock::now();
@@ -150,13 +164,25 @@ void run(const GenerateOptions& o) {
     else
       engine.run({&feed, 1}, sample);
     if (i == 0) first = std::chrono::steady_clock::now();
-    if (!o.ignore_eos && std::find(ends.begin(), ends.end(), next) != ends.end()) break;
+    if (!o.ignore_eos && std::find(ends.begin(), ends.end(), next) != ends.end()) {
+      ended = true;
+      break;
+    }
     generated.push_back(next);
     output.add(next);
     if (output.stopped()) break;
     ids = {&generated.back(), 1};
   }
   output.finish();
+  if (o.run.json)
+    std::cout << nlohmann::ordered_json{{"text", output.text()},
+                                        {"ids", generated},
+                                        {"finish_reason",
+                                         ended || output.stopped() ? "stop" : "length"},
+                                        {"prompt_tokens", length},
+                                        {"seed", sampling.seed}}
+                     .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
+              << "\n";
   if (!o.run.quiet && o.max_tokens > 0) {
     const double decode = seconds(first, std::chrono::steady_clock::now());
     const auto steps = static_cast<double>(state.length() - length);
@@ -198,6 +224,7 @@ void add_generate(CLI::App& app) {
   sub->add_option("--chunk", o->run.chunk, "tokens of a forward pass")->check(whole(1, 1 << 20));
   sub->add_flag("--ignore-eos", o->ignore_eos, "go on past the end token");
   sub->add_flag("--print-ids", o->print_ids, "ids instead of text");
+  sub->add_flag("--json", o->run.json, "one JSON object instead, at the end");
   sub->callback([o, prompt] {
     o->has_prompt = prompt->count() > 0;
     run(*o);

@@ -1,11 +1,7 @@
 // k3 inspect: what is in a snapshot, and whether all of it is as the config says.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -13,6 +9,7 @@
 #include "base/storage.h"
 #include "base/threads.h"
 #include "cli/commands.h"
+#include "cli/options.h"
 #include "text/tokenizer.h"
 #include "weights/snapshot.h"
 
@@ -90,23 +87,6 @@ void print_table(const Snapshot& snapshot, const SnapshotSummary& sum) {
                  100.0 * static_cast<double>(bytes) / static_cast<double>(sum.total_bytes));
 }
 
-// About once a second on stderr; over itself where that is a terminal.
-class Progress {
- public:
-  void operator()(uint64_t done, uint64_t total) {
-    const auto now = std::chrono::steady_clock::now();
-    if (done < total && now - last_ < std::chrono::seconds(1)) return;
-    last_ = now;
-    const bool over = isatty(STDERR_FILENO);
-    fmt::print(stderr, "{}read {} of {}{}", over ? "\r" : "",
-               scaled(static_cast<double>(done), "B"), scaled(static_cast<double>(total), "B"),
-               over && done < total ? "   " : "\n");
-  }
-
- private:
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-};
-
 // The tokenizer's files may be absent, both of them; what is there must be right and fit the model.
 void check_tokenizer(const Storage& storage, const std::string& folder, const ModelConfig& config,
                      std::vector<std::string>& problems) {
@@ -114,11 +94,7 @@ void check_tokenizer(const Storage& storage, const std::string& folder, const Mo
       !storage.exists(folder + "/tokenizer_config.json"))
     return;
   try {
-    const Tokenizer tokenizer = Tokenizer::load(storage, folder);
-    if (tokenizer.size() > config.vocab_size)
-      throw InputError(folder + "/tiktoken.model", "vocabulary",
-                       fmt::format("at most the model's {} ids", config.vocab_size),
-                       fmt::format("{}", tokenizer.size()));
+    check_vocabulary(Tokenizer::load(storage, folder), folder, config);
   } catch (const InputError& error) {
     problems.push_back(error.what());
   }
@@ -132,11 +108,10 @@ void inspect(const Options& options) {
     const Snapshot snapshot =
         Snapshot::open(storage, options.model, options.verify ? &problems : nullptr);
     if (options.data) {
-      Progress progress;
-      const auto tell = [&](uint64_t done, uint64_t total) { progress(done, total); };
-      const std::vector<std::string> found =
-          snapshot.verify_data(options.quiet ? std::function<void(uint64_t, uint64_t)>{} : tell,
-                               std::max(2, hardware_threads()));
+      Progress progress(options.quiet);
+      const std::vector<std::string> found = snapshot.verify_data(
+          [&](uint64_t done, uint64_t total) { progress.show("verify", done, total, "bytes"); },
+          std::max(2, hardware_threads()));
       problems.insert(problems.end(), found.begin(), found.end());
     }
     if (options.verify) check_tokenizer(storage, options.model, snapshot.config(), problems);
@@ -145,7 +120,7 @@ void inspect(const Options& options) {
     if (!options.json) print_table(snapshot, sum);
   } catch (const InputError& error) {
     // No config or no index: nothing to sum up, but a report that was asked for still comes.
-    if (!options.verify) throw;
+    if (!options.verify && !options.json) throw;
     problems = {error.what()};
   }
   if (options.json) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/error.h"
@@ -75,6 +76,12 @@ void run(const LogitsOptions& o) {
     run.feed(feeds, write);
   }
   writer->commit();
+  if (o.run.json)
+    std::cout << nlohmann::ordered_json{{"out", o.out},
+                                        {"rows", o.last ? 1 : ids.size()},
+                                        {"vocab", engine.config().vocab_size}}
+                     .dump()
+              << "\n";
   run.finish();
 }
 
@@ -88,6 +95,7 @@ void add_logits(CLI::App& app) {
   sub->add_option("--ids", o->ids, "token ids, e.g. 1,2,3");
   sub->add_option("--ids-file", o->ids_file, "file of token ids (- is stdin)");
   sub->add_option("--out", o->out, "output file: [tokens, vocab]");
+  sub->add_flag("--json", o->run.json, "print one JSON object about the file");
   sub->add_flag("--last", o->last, "only the last row");
   sub->add_option("--chunk", o->run.chunk, "tokens of a forward pass")->check(whole(1, 1 << 20));
   sub->add_flag("--stepwise", o->stepwise, "one token at a time through the cache");

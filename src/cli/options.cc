@@ -65,7 +65,7 @@ void Progress::clear() {
   shown_ = false;
 }
 
-void RunOptions::add(CLI::App& app) {
+void RunOptions::add_model(CLI::App& app) {
   app.add_option("--model", model, "snapshot folder (default: the bundled model)");
   app.add_option("--ram", ram,
                  "hard ceiling on resident memory, e.g. 12G (default: 9/10 of what is free)");
@@ -76,8 +76,12 @@ void RunOptions::add(CLI::App& app) {
       ->capture_default_str();
   app.add_flag("--exact", exact, "reference arithmetic; overrides --trunk and --activations");
   app.add_option("--kernels", kernels, "scalar, avx2, avx512, or list");
-  app.add_option("--report", report, "write a JSON report about the run");
   app.add_flag("--quiet", quiet, "no progress");
+}
+
+void RunOptions::add(CLI::App& app) {
+  add_model(app);
+  app.add_option("--report", report, "write a JSON report about the run");
   app.add_flag("--verbose", verbose, "print the configuration and the plan");
 }
 
@@ -184,6 +188,14 @@ void Run::finish() {
   const std::string text = report.dump(2) + "\n";
   report_->write(std::as_bytes(std::span(text)));
   report_->commit();
+}
+
+void check_vocabulary(const Tokenizer& tokenizer, const std::string& folder,
+                      const ModelConfig& config) {
+  if (tokenizer.size() > config.vocab_size)
+    throw InputError(folder + "/tiktoken.model", "vocabulary",
+                     fmt::format("at most the model's {} ids", config.vocab_size),
+                     fmt::format("{}", tokenizer.size()));
 }
 
 void check_output(const std::string& option, const std::string& path, const RunOptions& options) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "text/tokenizer.h"
 
 namespace k3::cli {
 
@@ -31,7 +32,8 @@ struct RunOptions {
   int64_t chunk = 0;
   bool exact = false, quiet = false, verbose = false, json = false;
 
-  void add(CLI::App& app);  // all of the above but --chunk and --json
+  void add_model(CLI::App& app);  // which model, how much memory, which arithmetic
+  void add(CLI::App& app);        // these, --report and --verbose
   // `--kernels=list` was answered: nothing else is to be done.
   bool listed_kernels() const;
   EngineOptions engine(int64_t prompt, int64_t context, int64_t batch = 1,
@@ -59,6 +61,10 @@ class Run {
   std::unique_ptr<Writer> report_;  // opened first: a bad path should not cost a run
   std::optional<Engine> engine_;
 };
+
+// Refuses a tokenizer with ids that the model has not.
+void check_vocabulary(const Tokenizer& tokenizer, const std::string& folder,
+                      const ModelConfig& config);
 
 // Refuses an output that would replace a file of the model, or the other output.
 void check_output(const std::string& option, const std::string& path, const RunOptions& options);

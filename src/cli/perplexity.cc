@@ -43,6 +43,7 @@ void run(const PerplexityOptions& o) {
   if (length < 2) throw InputError(o.file, "text", "at least 2 tokens", fmt::format("{}", length));
   const int64_t window = std::min(o.context, length);
   Run run(o.run, o.run.engine(window, window, 1, true));
+  check_vocabulary(tokenizer, o.run.model_dir(), run.engine().config());
 
   // Windows overlap by context - stride; each token after the first is scored once, in the first
   // window that holds it.

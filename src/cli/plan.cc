@@ -104,6 +104,7 @@ void print(const ModelConfig& c, const Plan& plan, const Forecast& f, const Plan
 }
 
 void run(PlanCommand o) {
+  if (o.run.listed_kernels()) return;
   const EngineOptions engine = o.run.engine(o.prompt, o.context, o.batch);
   if (o.ram_gbps == 0)
     o.ram_gbps = 15.0 * (engine.threads > 0 ? engine.threads : hardware_threads());
@@ -136,11 +137,7 @@ void run(PlanCommand o) {
 void add_plan(CLI::App& app) {
   auto o = std::make_shared<PlanCommand>();
   CLI::App* sub = app.add_subcommand("plan", "memory and speed forecast, without loading weights");
-  sub->add_option("--model", o->run.model, "snapshot folder (default: the bundled model)");
-  sub->add_option("--ram", o->run.ram,
-                  "ceiling on resident memory, e.g. 12G (default: 9/10 of what is free)");
-  sub->add_option("--threads", o->run.threads, "threads (default: all)")->check(whole(1, 1024));
-  sub->add_option("--trunk", o->run.trunk, "dense weights as bf16 or int8")->capture_default_str();
+  o->run.add_model(*sub);
   sub->add_option("--context", o->context, "tokens a sequence may reach")
       ->check(whole(1, 1 << 24))
       ->capture_default_str();

@@ -29,7 +29,7 @@ void add_render(CLI::App& app) {
     const std::string folder = options->folder.path();
     ChatOptions chat;
     chat.image_plan = load_image_plan_settings(storage, folder);
-    const ChatPrompt prompt = render_chat(parse_json(read_input("-"), "request"), chat);
+    const ChatPrompt prompt = render_chat(parse_json(read_file_or_stdin("-"), "request"), chat);
     const PadMode pads = options->expand ? PadMode::kExpanded : PadMode::kOne;
     if (options->ids)
       write_output(join_ids(prompt_ids(Tokenizer::load(storage, folder), prompt, pads)));

@@ -26,8 +26,9 @@ void add_tokenize(CLI::App& app) {
   command->add_flag("--special", options->special, "read the names of special tokens as such");
   command->callback([options, text] {
     const Tokenizer tokenizer = Tokenizer::load(DiskStorage(), options->folder.path());
-    const std::string input =
-        text->count() > 0 ? options->text : read_input(options->file.empty() ? "-" : options->file);
+    const std::string input = text->count() > 0
+                                  ? options->text
+                                  : read_file_or_stdin(options->file.empty() ? "-" : options->file);
     const SpecialText mode = options->special ? SpecialText::kParse : SpecialText::kPlain;
     write_output(join_ids(tokenizer.encode(input, mode)) + "\n");
   });

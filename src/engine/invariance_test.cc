@@ -108,7 +108,7 @@ TEST_P(Invariance, MemoryAndCaches) {
     while (true) {
       try {
         Engine engine(disk, o);
-        streamed |= engine.plan().parts.at("trunk stream") > 0;
+        streamed |= engine.plan().parts.at("trunk_stream") > 0;
         partly_cached |= engine.plan().expert_slots > 0 &&
                          engine.plan().expert_slots < engine.config().num_experts;
         expect_same(whole(engine, ids), base, "memory share " + std::to_string(share));

@@ -46,6 +46,7 @@ class Planner {
     if (plan_.options.chunk) choice.chunk = std::max(least, plan_.options.chunk);
     const uint64_t floor = total(choice);
     plan_.floor_bytes = floor;
+    refuse_chunk(choice, least);
     if (floor > plan_.ram)
       throw InputError(fmt::format("--ram {}: below the floor of this model, {} ({} bytes)",
                                    format_size(plan_.ram), format_size(floor), floor));
@@ -84,7 +85,7 @@ class Planner {
     for (size_t i = 0; i < layout_.units.size(); ++i)
       if (choice.resident[i]) parts["trunk"] += rounded(layout_.units[i].bytes);
     for (int r = 0; r < 2; ++r)
-      parts["trunk stream"] += rounded(layout_.region_bytes(choice.resident, r));
+      parts["trunk_stream"] += rounded(layout_.region_bytes(choice.resident, r));
     if (c_.moe_layers())
       parts["experts"] = rounded((c_.moe_layers() * choice.slots + choice.in_flight) * slot_);
     return parts;
@@ -95,6 +96,18 @@ class Planner {
     return sum;
   }
   bool fits(const Choice& choice) const { return total(choice) <= plan_.ram; }
+
+  // A chunk that was asked for and does not fit where a smaller one would.
+  void refuse_chunk(Choice choice, int64_t least) const {
+    const uint64_t needed = total(choice);
+    const int64_t asked = choice.chunk;
+    choice.chunk = least;
+    if (needed <= plan_.ram || total(choice) > plan_.ram) return;
+    for (choice.chunk = asked; total(choice) > plan_.ram;)
+      choice.chunk = std::max(least, choice.chunk * 15 / 16);
+    throw InputError(fmt::format("--chunk {}: needs {} where --ram gives {}; {} tokens fit", asked,
+                                 format_size(needed), format_size(plan_.ram), choice.chunk));
+  }
 
   int64_t wanted_rows(int64_t chunk) const {
     return plan_.options.all_logits ? chunk : std::max<int64_t>(1, plan_.options.batch);

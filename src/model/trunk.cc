@@ -238,7 +238,7 @@ Trunk::Trunk(const Snapshot& snapshot, Reader& reader, MemoryAccount& account,
   if (loading < units_.size()) finish(loading);
   for (int r = 0; r < 2; ++r)
     regions_[r] =
-        Buffer(account, "trunk stream", static_cast<uint64_t>(layout_.region_bytes(resident_, r)));
+        Buffer(account, "trunk_stream", static_cast<uint64_t>(layout_.region_bytes(resident_, r)));
   next_read_ = end_read_ = 0;
 }
 

@@ -14,7 +14,7 @@
 // Streaming is a property of the lease: same bytes, same layout, same bits.
 // Held as bf16 panels (or f32 where the file says so), or as int8 blocks; the router, the decay's
 // low-rank pair and beta stay bf16. Norms, biases, convolutions are always resident floats.
-// Memory: tags "trunk" (resident units), "trunk stream" (regions), "vectors". Thread rule: one
+// Memory: tags "trunk" (resident units), "trunk_stream" (regions), "vectors". Thread rule: one
 // lease at a time, in pass order. Errors: NaN or infinite weights are refused when read, naming the
 // tensor.
 #pragma once

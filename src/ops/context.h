@@ -60,7 +60,6 @@ class Scratch {
       throw WorkError("scratch memory: the plan of this forward pass was too small");
     T* at = reinterpret_cast<T*>(buffer_.data() + used_);
     used_ += bytes;
-    peak_ = used_ > peak_ ? used_ : peak_;
     return at;
   }
   Rows rows(int64_t count, int64_t cols) {
@@ -73,11 +72,9 @@ class Scratch {
     return cost<float>(count * row_stride(cols));
   }
 
-  int64_t peak() const { return peak_; }
-
  private:
   Buffer buffer_;
-  int64_t used_ = 0, peak_ = 0;
+  int64_t used_ = 0;
 };
 
 // How activations meet block-format weights (--activations); kFp32 is also the exact arithmetic.

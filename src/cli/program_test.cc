@@ -1,0 +1,187 @@
+// The program as its users meet it: run as a process, judged by what it prints, its exit code and
+// its resident memory.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+extern char** environ;
+
+namespace {
+
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+const std::string kFixtures = K3_FIXTURES;
+
+struct Outcome {
+  int code;  // exit code, or -signal
+  std::string out, err;
+  uint64_t peak_bytes;  // of resident memory
+};
+
+std::string slurp(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+class Program : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "k3-program-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    dir_ = name;
+  }
+  void TearDown() override { fs::remove_all(dir_); }
+
+  std::string path(const std::string& name) const { return dir_ + "/" + name; }
+
+  Outcome run(std::vector<std::string> arguments, const std::string& input = "") const {
+    std::ofstream(path("in"), std::ios::binary) << input;
+    arguments.insert(arguments.begin(), K3_PROGRAM);
+    std::vector<char*> argv;
+    for (std::string& a : arguments) argv.push_back(a.data());
+    argv.push_back(nullptr);
+    posix_spawn_file_actions_t files;
+    posix_spawn_file_actions_init(&files);
+    const int create = O_CREAT | O_TRUNC | O_WRONLY;
+    posix_spawn_file_actions_addopen(&files, 0, path("in").c_str(), O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&files, 1, path("out").c_str(), create, 0600);
+    posix_spawn_file_actions_addopen(&files, 2, path("err").c_str(), create, 0600);
+    pid_t child = 0;
+    const int failed = posix_spawn(&child, K3_PROGRAM, &files, nullptr, argv.data(), environ);
+    posix_spawn_file_actions_destroy(&files);
+    if (failed) ADD_FAILURE() << K3_PROGRAM << ": " << std::strerror(failed);
+    int status = 0;
+    rusage usage{};
+    wait4(child, &status, 0, &usage);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), slurp(path("out")),
+            slurp(path("err")), static_cast<uint64_t>(usage.ru_maxrss) * 1024};
+  }
+
+ private:
+  std::string dir_;
+};
+
+std::string ids(int count) {
+  std::vector<int> list;
+  for (int i = 0; i < count; ++i) list.push_back(i * 7 % 200);
+  return fmt::format("{}", fmt::join(list, ","));
+}
+
+void expect_one_line_error(const Outcome& o, int code, const std::string& part) {
+  EXPECT_EQ(o.code, code) << o.err;
+  EXPECT_EQ(o.err.rfind("k3: ", 0), 0u) << o.err;
+  EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
+  EXPECT_NE(o.err.find(part), std::string::npos) << o.err;
+}
+
+// The sanitizers' own memory is not the program's.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kMeasuresMemory = false;
+#else
+constexpr bool kMeasuresMemory = true;
+#endif
+
+TEST_F(Program, ResidentMemoryStaysBelowTheBudget) {
+  if (!kMeasuresMemory) GTEST_SKIP() << "resident memory includes a sanitizer's";
+  const std::string model = kFixtures + "/tiny-text/model";
+  const Outcome plan = run(
+      {"plan", "--model", model, "--ram", "1G", "--context", "256", "--prompt", "200", "--json"});
+  ASSERT_EQ(plan.code, 0) << plan.err;
+  const auto floor = Json::parse(plan.out)["floor_bytes"].get<uint64_t>();
+  EXPECT_LT(floor, uint64_t{256} << 20);
+  const auto generate = [&](uint64_t ram, const std::string& report) {
+    return run({"logits", "--model", model, "--ids", ids(200), "--out", path("logits"), "--last",
+                "--ram", std::to_string(ram), "--report", path(report), "--quiet"});
+  };
+  std::string first;
+  const Outcome exact_floor = generate(floor - (8 << 20), "none");
+  ASSERT_EQ(exact_floor.code, 2);
+  expect_one_line_error(exact_floor, 2, "below the floor");
+  EXPECT_FALSE(fs::exists(path("logits")));
+  EXPECT_FALSE(fs::exists(path("none")));
+  const auto begin = exact_floor.err.find('(') + 1;
+  const uint64_t least = std::stoull(exact_floor.err.substr(begin));
+  for (const uint64_t ram : {least, least + least / 8, 2 * least, 8 * least}) {
+    const Outcome o = generate(ram, "report");
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_LE(o.peak_bytes, ram);
+    const Json report = Json::parse(slurp(path("report")));
+    EXPECT_LE(report["peak_rss_bytes"].get<uint64_t>(), ram);
+    EXPECT_LE(report["peak_account_bytes"].get<uint64_t>(), ram);
+    const std::string logits = slurp(path("logits"));
+    if (first.empty()) first = logits;
+    EXPECT_TRUE(logits == first) << "at " << ram << " bytes";
+  }
+}
+
+TEST_F(Program, OptionsAndOutputsAreChecked) {
+  const std::string model = kFixtures + "/tiny-text/model";
+  const auto refused = [&](std::vector<std::string> arguments, const std::string& part) {
+    expect_one_line_error(run(std::move(arguments)), 2, part);
+  };
+  refused({"generate", "--model", "/nowhere", "x"}, "/nowhere");
+  refused({"generate", "--model", model, "--ids", "1,,2", "--print-ids"}, "--ids");
+  refused({"generate", "--model", model, "--ids", "999999", "--print-ids"}, "999999");
+  refused({"generate", "--model", model, "--ids", "1", "--threads", "0", "--print-ids"},
+          "--threads");
+  refused({"generate", "--model", model, "--ids", "1", "--trunk", "int4", "--print-ids"},
+          "--trunk");
+  refused({"generate", "--model", model, "--ids", "1", "--nonsense"}, "--nonsense");
+  refused({"logits", "--model", model, "--ids", "1"}, "--out");
+  refused({"logits", "--model", model, "--ids", "1", "--out", "/nowhere/x"}, "/nowhere/x");
+  refused({"logits", "--model", model, "--ids", "1", "--out", path("l"), "--ram", "256M", "--chunk",
+           "1000000"},
+          "--chunk");
+  refused({"tokenize", "--model", model, "--tokenizer", model, "x"}, "--tokenizer");
+}
+
+TEST_F(Program, JsonIsAllThatStandsOnStdout) {
+  const std::string model = kFixtures + "/tiny-text/model";
+  const Outcome generated = run({"generate", "--model", model, "--ids", "1,2,3", "--max-tokens",
+                                 "4", "--temperature", "0", "--print-ids", "--ignore-eos"});
+  ASSERT_EQ(generated.code, 0) << generated.err;
+  const Outcome json =
+      run({"generate", "--model", model, "--ids", "1,2,3", "--max-tokens", "4", "--temperature",
+           "0", "--print-ids", "--ignore-eos", "--json", "--quiet"});
+  ASSERT_EQ(json.code, 0) << json.err;
+  EXPECT_EQ(json.err, "");
+  const Json object = Json::parse(json.out);
+  EXPECT_EQ(fmt::format("{}\n", fmt::join(object["ids"].get<std::vector<int>>(), ",")),
+            generated.out);
+  EXPECT_EQ(object["finish_reason"], "length");
+  EXPECT_EQ(object["prompt_tokens"], 3);
+
+  const Outcome logits =
+      run({"logits", "--model", model, "--ids", "1,2,3", "--out", path("l"), "--json", "--quiet"});
+  ASSERT_EQ(logits.code, 0) << logits.err;
+  const Json about = Json::parse(logits.out);
+  EXPECT_EQ(fs::file_size(path("l")),
+            about["rows"].get<uint64_t>() * about["vocab"].get<uint64_t>() * 4);
+}
+
+// A report that was asked for comes, whatever is wrong with the snapshot.
+TEST_F(Program, InspectReportsWhatIsMissing) {
+  fs::copy(kFixtures + "/tiny-text/model", path("model"), fs::copy_options::recursive);
+  fs::remove(path("model/config.json"));
+  const Outcome o = run({"inspect", "--model", path("model"), "--json"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_NE(Json::parse(o.out)["problems"][0].get<std::string>().find("config.json"),
+            std::string::npos);
+}
+
+}  // namespace

@@ -225,9 +225,9 @@ class Planner {
     };
     for (const TrunkUnit& unit : layout_.units)
       for (const PlacedMatrix& m : unit.matrices)
-        count(m.view.layout,
+        count(m.resident.view.layout,
               static_cast<double>(m.absorbed ? snapshot_.tensor(m.name).shape.elements()
-                                             : m.view.rows * m.view.cols));
+                                             : m.resident.view.rows * m.resident.view.cols));
     if (!c_.moe_layers()) return;
     const ExpertRef ref = first_expert();
     for (const ExpertMatrix* m : {&ref.w1, &ref.w2, &ref.w3})

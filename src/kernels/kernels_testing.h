@@ -165,6 +165,13 @@ inline Matrix random_matrix(Layout layout, int64_t rows, int64_t cols, Random& r
       }
       break;
     }
+    case Layout::kBf16Rows:
+      for (int64_t i = 0; i < rows * cols; ++i) {
+        const uint16_t x = f32_to_bf16(random.heavy());
+        value(i / cols, i % cols) = bf16_to_f32(x);
+        std::memcpy(data + i * 2, &x, 2);
+      }
+      break;
     case Layout::kInt8Panels:
       std::fill(m.data.begin(), m.data.end(), std::byte{128});
       std::fill(m.scales.begin(), m.scales.end(), std::byte{0});

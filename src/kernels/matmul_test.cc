@@ -19,6 +19,7 @@ constexpr Case kCases[] = {
     {Layout::kInt8Panels, ActivationForm::kF32},  {Layout::kInt8Panels, ActivationForm::kInt16},
     {Layout::kInt8Panels, ActivationForm::kInt8}, {Layout::kMxfp4Rows, ActivationForm::kF32},
     {Layout::kMxfp4Rows, ActivationForm::kInt16}, {Layout::kMxfp4Rows, ActivationForm::kInt8},
+    {Layout::kBf16Rows, ActivationForm::kF32},
 };
 std::string label(const Case& c) {
   const char* form = c.form == ActivationForm::kF32     ? "f32"

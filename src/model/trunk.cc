@@ -17,6 +17,8 @@ namespace {
 // Rows of lm_head that make one unit are chosen so that it is no larger than this.
 constexpr int64_t kHeadSlabBytes = int64_t{1} << 30;
 
+constexpr int64_t kDirectBytes = 4096;  // direct reads begin and end at multiples
+
 // Lays out one unit's matrices and notes the vectors of its layer.
 class Binder {
  public:
@@ -32,12 +34,19 @@ class Binder {
   }
   void rows_of(const std::string& name, const TensorRef& ref, WeightView& target, int64_t first,
                int64_t rows, bool keep) {
-    PlacedMatrix placed{name, {}, &target, first, nullptr, {}};
-    placed.view.layout = layout_of(ref.dtype, keep);
-    placed.view.rows = rows;
-    placed.view.cols = ref.shape[1];
-    place(placed.view, 1);
-    target = placed.view;
+    PlacedMatrix placed{name, {}, {}, &target, first, nullptr};
+    WeightView& view = placed.resident.view;
+    view.layout = layout_of(ref.dtype, keep);
+    view.rows = rows;
+    view.cols = ref.shape[1];
+    placed.streamed.view = view;
+    TrunkUnit& unit = layout_.units.back();
+    place(view, 1, unit.bytes);
+    if (view.layout == Layout::kBf16Panels && readable_in_place(ref))
+      place_rows(ref, first, placed.streamed.view, unit.stream_bytes);
+    else
+      place(placed.streamed.view, 1, unit.stream_bytes);
+    target = view;
     add(std::move(placed), rows * ref.shape[1] * element_bytes(ref.dtype));
   }
 
@@ -52,9 +61,14 @@ class Binder {
     w.k_up_scales = w.k_up.scale_bytes();
     w.v_up_data = w.v_up.data_bytes();
     w.v_up_scales = w.v_up.scale_bytes();
-    place(w.k_up, c.num_attention_heads);
-    place(w.v_up, c.num_attention_heads);
-    PlacedMatrix placed{name, w.k_up, nullptr, 0, &w, w.v_up};
+    PlacedMatrix placed{name, {w.k_up, w.v_up}, {w.k_up, w.v_up}, nullptr, 0, &w};
+    TrunkUnit& unit = layout_.units.back();
+    for (auto& [at, bytes] :
+         {std::pair<PlacedMatrix::Place&, int64_t&>{placed.resident, unit.bytes},
+          {placed.streamed, unit.stream_bytes}}) {
+      place(at.view, c.num_attention_heads, bytes);
+      place(at.values, c.num_attention_heads, bytes);
+    }
     add(std::move(placed), static_cast<int64_t>(ref.bytes));
   }
 
@@ -69,16 +83,25 @@ class Binder {
     if (int8_ && !keep) return Layout::kInt8Panels;
     return dtype == Dtype::kF32 ? Layout::kF32Panels : Layout::kBf16Panels;
   }
-  // Offsets, kept in the pointers until the unit has an address.
-  void place(WeightView& view, int64_t copies) {
-    TrunkUnit& unit = layout_.units.back();
-    const auto take = [&](int64_t bytes) {
-      auto* at = reinterpret_cast<std::byte*>(unit.bytes);
-      unit.bytes += round_up(bytes * copies, 64);
+  // Offsets from `bytes` on, kept in the pointers until the unit has an address.
+  static void place(WeightView& view, int64_t copies, int64_t& bytes) {
+    const auto take = [&](int64_t size) {
+      auto* at = reinterpret_cast<std::byte*>(bytes);
+      bytes += round_up(size * copies, 64);
       return at;
     };
     view.data = take(view.data_bytes());
     if (view.scale_bytes()) view.scales = take(view.scale_bytes());
+  }
+  // The stored rows as they are, where direct reads put them.
+  void place_rows(const TensorRef& ref, int64_t first, WeightView& view, int64_t& bytes) const {
+    view.layout = Layout::kBf16Rows;
+    const auto begin = ref.offset + static_cast<uint64_t>(first * view.cols) * 2;
+    const auto end = begin + static_cast<uint64_t>(view.data_bytes());
+    bytes = round_up(bytes, kDirectBytes);
+    const auto align = static_cast<uint64_t>(snapshot_.shard(ref.shard).direct_alignment());
+    view.data = reinterpret_cast<std::byte*>(bytes + static_cast<int64_t>(begin % align));
+    bytes += Reader::span_bytes(begin, end);
   }
   void add(PlacedMatrix placed, int64_t disk_bytes) {
     TrunkUnit& unit = layout_.units.back();
@@ -202,7 +225,7 @@ TrunkLayout::TrunkLayout(const Snapshot& snapshot, bool int8) {
 int64_t TrunkLayout::region_bytes(const std::vector<bool>& resident, int which) const {
   int64_t bytes = 0;
   for (size_t i = 0; i < units.size(); ++i)
-    if (!resident[i] && region(i) == which) bytes = std::max(bytes, units[i].bytes);
+    if (!resident[i] && region(i) == which) bytes = std::max(bytes, units[i].stream_bytes);
   return bytes;
 }
 
@@ -211,7 +234,8 @@ Trunk::Trunk(const Snapshot& snapshot, Reader& reader, MemoryAccount& account,
     : snapshot_(snapshot),
       reader_(reader),
       layout_(snapshot, options.int8),
-      resident_(options.resident) {
+      resident_(options.resident),
+      checked_(options.resident.size(), false) {
   assert(resident_.size() == layout_.units.size());
   load_vectors(account);
   units_.resize(layout_.units.size());
@@ -231,7 +255,7 @@ Trunk::Trunk(const Snapshot& snapshot, Reader& reader, MemoryAccount& account,
     if (!resident_[i]) continue;
     units_[i] = Buffer(account, "trunk", static_cast<uint64_t>(layout_.units[i].bytes));
     pending_[i] = std::make_unique<Completion>();
-    load(i, units_[i].data(), *pending_[i], Reader::kTrunk);
+    load(i, units_[i].data(), *pending_[i]);
     if (loading < units_.size()) finish(loading);
     loading = i;
   }
@@ -244,7 +268,7 @@ Trunk::Trunk(const Snapshot& snapshot, Reader& reader, MemoryAccount& account,
 
 Trunk::~Trunk() { pending_.clear(); }  // waits for reads into the regions
 
-void Trunk::load(size_t unit, std::byte* base, Completion& completion, Reader::Priority priority) {
+void Trunk::load(size_t unit, std::byte* base, Completion& completion) {
   const ModelConfig& c = snapshot_.config();
   const auto located = [&](WeightView view) {
     view.data = base + reinterpret_cast<intptr_t>(view.data);
@@ -252,20 +276,26 @@ void Trunk::load(size_t unit, std::byte* base, Completion& completion, Reader::P
     return view;
   };
   for (const PlacedMatrix& placed : layout_.units[unit].matrices) {
+    const PlacedMatrix::Place& at = resident_[unit] ? placed.resident : placed.streamed;
     MatrixSource source{&snapshot_, placed.name, snapshot_.tensor(placed.name), placed.first_row};
     if (!placed.absorbed) {
-      *placed.target = located(placed.view);
-      load_matrix(reader_, priority, completion, source, *placed.target);
+      const WeightView& view = *placed.target = located(at.view);
+      if (view.layout != Layout::kBf16Rows) {
+        load_matrix(reader_, Reader::kTrunk, completion, source, view);
+        continue;
+      }
+      const intptr_t block = reinterpret_cast<intptr_t>(at.view.data) / kDirectBytes * kDirectBytes;
+      load_rows(reader_, Reader::kTrunk, completion, source, view, base + block, !checked_[unit]);
       continue;
     }
     MlaWeights& w = *placed.absorbed;
-    w.k_up = located(placed.view);
-    w.v_up = located(placed.values);
+    w.k_up = located(at.view);
+    w.v_up = located(at.values);
     for (int64_t h = 0; h < c.num_attention_heads; ++h) {
       source.first_row = h * (c.qk_nope_head_dim + c.v_head_dim);
-      load_matrix(reader_, priority, completion, source, w.k_up_of(h), true);
+      load_matrix(reader_, Reader::kTrunk, completion, source, w.k_up_of(h), true);
       source.first_row += c.qk_nope_head_dim;
-      load_matrix(reader_, priority, completion, source, w.v_up_of(h));
+      load_matrix(reader_, Reader::kTrunk, completion, source, w.v_up_of(h));
     }
   }
 }
@@ -290,13 +320,14 @@ void Trunk::start_read(size_t unit) {
   const int r = layout_.region(unit);
   region_busy_[r] = true;
   pending_[unit] = std::make_unique<Completion>();
-  load(unit, regions_[r].data(), *pending_[unit], Reader::kTrunk);
+  load(unit, regions_[r].data(), *pending_[unit]);
 }
 
 Trunk::Lease Trunk::lease(size_t unit) {
   if (!resident_[unit]) {
     if (!pending_[unit]) start_read(unit);  // the head, wanted once more in the same pass
     pending_[unit]->wait();
+    checked_[unit] = true;
   }
   return Lease(this, unit);
 }

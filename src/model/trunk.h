@@ -11,9 +11,12 @@
 // A unit is the attention half or the feed-forward half of a layer, or a slab of rows of lm_head. A
 // unit is resident, or streamed: then it is read again in every pass, into one of two regions
 // (attention halves in one, the rest in the other), the next one while this one is computed on.
-// Streaming is a property of the lease: same bytes, same layout, same bits.
-// Held as bf16 panels (or f32 where the file says so), or as int8 blocks; the router, the decay's
-// low-rank pair and beta stay bf16. Norms, biases, convolutions are always resident floats.
+// Streaming is a property of the lease, and changes no bit of a result.
+// Resident bf16 is held as panels; streamed bf16 is computed on as released, row by row, since
+// repacking it costs more than a fast disk takes to read it. Or as f32 where the file says so, or
+// as int8 blocks by option; the router, the decay's low-rank pair and beta stay bf16. Norms,
+// biases, convolutions are always resident floats.
+// NaN and infinity are looked for when a unit is read for the first time.
 // Memory: tags "trunk" (resident units), "trunk_stream" (regions), "vectors". Thread rule: one
 // lease at a time, in pass order. Errors: NaN or infinite weights are refused when read, naming the
 // tensor.
@@ -32,19 +35,23 @@ namespace k3 {
 
 // Where one stored matrix goes inside its unit.
 struct PlacedMatrix {
+  // data and scales hold offsets from the unit's start. kv_b_proj: `view` is k_up of head 0 and
+  // `values` v_up of head 0.
+  struct Place {
+    WeightView view, values;
+  };
   std::string name;
-  WeightView view;               // data and scales hold offsets from the unit's start
-  WeightView* target = nullptr;  // gets the pointers when the unit is loaded
-  int64_t first_row = 0;         // row of the stored matrix that row 0 comes from
-  // kv_b_proj: `view` is k_up of head 0 and `values` v_up of head 0, for all heads of this layer.
-  MlaWeights* absorbed = nullptr;
-  WeightView values;
+  Place resident, streamed;
+  WeightView* target = nullptr;    // gets the pointers when the unit is loaded
+  int64_t first_row = 0;           // row of the stored matrix that row 0 comes from
+  MlaWeights* absorbed = nullptr;  // kv_b_proj, for all heads of this layer
 };
 
 struct TrunkUnit {
   std::vector<PlacedMatrix> matrices;
-  int64_t bytes = 0;       // in memory
-  int64_t disk_bytes = 0;  // read to fill it
+  int64_t bytes = 0;         // in memory, resident
+  int64_t stream_bytes = 0;  // in memory, streamed
+  int64_t disk_bytes = 0;    // read to fill it
 };
 
 // The dense part of a model, laid out but not loaded: what the planner adds up and Trunk fills.
@@ -130,13 +137,14 @@ class Trunk {
   void release(size_t unit);
   void start_reads();
   void start_read(size_t unit);
-  void load(size_t unit, std::byte* base, Completion& completion, Reader::Priority priority);
+  void load(size_t unit, std::byte* base, Completion& completion);
   void load_vectors(MemoryAccount& account);
 
   const Snapshot& snapshot_;
   Reader& reader_;
   TrunkLayout layout_;
   std::vector<bool> resident_;
+  std::vector<bool> checked_;  // units that were read once and are finite
   Buffer vectors_;
   std::vector<Buffer> units_;
   Buffer regions_[2];

@@ -85,7 +85,8 @@ const char* name(Activations activations) {
 }
 
 ActivationForm activation_form(Activations activations, Layout layout) {
-  if (layout == Layout::kF32Panels || layout == Layout::kBf16Panels) return ActivationForm::kF32;
+  if (layout == Layout::kF32Panels || layout == Layout::kBf16Panels || layout == Layout::kBf16Rows)
+    return ActivationForm::kF32;
   if (activations == Activations::k16) return ActivationForm::kInt16;
   if (activations == Activations::kInt8) return ActivationForm::kInt8;
   return ActivationForm::kF32;

@@ -21,10 +21,6 @@ struct Span {
   uint32_t shard;
   uint64_t begin, end;  // in the file
   int64_t slot_offset;  // of the aligned block that `begin` lies in
-  int64_t padded() const {
-    const auto first = static_cast<int64_t>(begin) / kAlign * kAlign;
-    return round_up(static_cast<int64_t>(end), kAlign) - first + kAlign;
-  }
 };
 
 // How one expert is laid out in its slot.
@@ -63,7 +59,7 @@ ExpertLayout packed_layout(const Snapshot& snapshot, const ExpertRef& ref) {
   }
   for (Span& span : layout.spans) {
     span.slot_offset = layout.bytes;
-    layout.bytes += span.padded();
+    layout.bytes += Reader::span_bytes(span.begin, span.end);
   }
   const auto place = [&](const TensorRef& t) {
     for (const Span& span : layout.spans) {
@@ -249,22 +245,9 @@ void ExpertStore::read(int64_t layer, int64_t id, const ExpertRef& ref, std::byt
           {&snapshot_, expert_matrix_name(layer, id, i) + ".weight", matrix(ref, i).data, 0},
           *views[i]);
   }
-  // Pieces begin at block borders of the file, so that they meet without overlap.
-  const auto piece =
-      static_cast<uint64_t>(round_up(static_cast<int64_t>(reader_.staging_bytes()), kAlign));
-  for (const Span& span : layout.spans) {
-    const File& file = snapshot_.shard(span.shard);
-    const auto align = static_cast<uint64_t>(file.direct_alignment());
-    const uint64_t base = span.begin / align * align;
-    for (uint64_t begin = span.begin; begin < span.end;) {
-      const uint64_t end = std::min(span.end, begin / kAlign * kAlign + piece);
-      std::byte* to = slot + span.slot_offset + (begin / align * align - base);
-      reader_.submit(Reader::kExperts, completion, [&file, begin, end, to](Reader::Lane& lane) {
-        lane.read(file, begin, end - begin, {to, end - begin + 2 * static_cast<size_t>(kAlign)});
-      });
-      begin = end;
-    }
-  }
+  for (const Span& span : layout.spans)
+    reader_.submit_span(Reader::kExperts, completion, snapshot_.shard(span.shard), span.begin,
+                        span.end, slot + span.slot_offset);
 }
 
 int64_t ExpertStore::unclaimed_slots() const {

@@ -44,6 +44,8 @@ const char* name(Layout layout) {
       return "f32";
     case Layout::kBf16Panels:
       return "bf16";
+    case Layout::kBf16Rows:
+      return "bf16 rows";
     case Layout::kInt8Panels:
       return "int8";
     case Layout::kMxfp4Rows:
@@ -58,6 +60,8 @@ int64_t WeightView::data_bytes() const {
       return panels() * kPanelRows * cols * 4;
     case Layout::kBf16Panels:
       return panels() * kPanelRows * ceil_div(cols, 2) * 4;
+    case Layout::kBf16Rows:
+      return rows * cols * 2;
     case Layout::kInt8Panels:
       return panels() * kPanelRows * blocks() * kBlock;
     case Layout::kMxfp4Rows:
@@ -70,6 +74,7 @@ int64_t WeightView::scale_bytes() const {
   switch (layout) {
     case Layout::kF32Panels:
     case Layout::kBf16Panels:
+    case Layout::kBf16Rows:
       return 0;
     case Layout::kInt8Panels:
       return panels() * kPanelRows * blocks() * 2;

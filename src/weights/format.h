@@ -31,6 +31,8 @@ enum class Layout : uint8_t {
   // [ceil(rows/16)][ceil(cols/2)][16 rows] dwords; a dword holds column 2i in its low half and
   // column 2i+1 in its high half. Missing rows and the odd column are zero.
   kBf16Panels,
+  // As released: [rows][cols] bf16, row after row.
+  kBf16Rows,
   // Blocks of 32 columns, value = (byte - 128) * scale. data: [ceil(rows/16)][ceil(cols/32)]
   // [8 dwords][16 rows], dword order as kDwordColumns; scales: fp16
   // [ceil(rows/16)][ceil(cols/32)][16 rows]. Padding is byte 128 and scale 0.

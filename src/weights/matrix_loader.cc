@@ -62,6 +62,7 @@ void pack(const WeightView& view, Dtype from, const std::byte* data, int64_t pan
           from, data, rows, view.cols, out,
           const_cast<std::byte*>(view.scales) + panel * panel_scale_bytes(view.layout, view.cols));
       break;
+    case Layout::kBf16Rows:
     case Layout::kMxfp4Rows:
       assert(false);
   }
@@ -80,6 +81,7 @@ void pack_transposed(const WeightView& view, Dtype from, const std::byte* data) 
       quantize_int8_panels_transposed(from, data, view.rows, view.rows, view.cols, out,
                                       const_cast<std::byte*>(view.scales));
       break;
+    case Layout::kBf16Rows:
     case Layout::kMxfp4Rows:
       assert(false);
   }
@@ -94,6 +96,24 @@ size_t staging_bytes_for(const ModelConfig& c, size_t wish) {
   const int64_t absorbed = c.qk_nope_head_dim * c.kv_lora_rank;
   return std::max(wish,
                   static_cast<size_t>(std::max(kPanelRows * widest, absorbed)) * sizeof(float));
+}
+
+bool readable_in_place(const TensorRef& ref) {
+  return ref.dtype == Dtype::kBf16 && ref.offset % 2 == 0;
+}
+
+void load_rows(Reader& reader, Reader::Priority priority, Completion& completion,
+               const MatrixSource& source, const WeightView& view, std::byte* to, bool check) {
+  const auto row_bytes = static_cast<uint64_t>(source.ref.shape[1]) * 2;
+  const uint64_t first = source.ref.offset + static_cast<uint64_t>(source.first_row) * row_bytes;
+  Reader::Check finite;
+  if (check)
+    finite = [source](uint64_t offset, std::span<const std::byte> bytes) {
+      refuse_not_finite(source, bytes.data(), static_cast<int64_t>(bytes.size() / 2),
+                        static_cast<int64_t>((offset - source.ref.offset) / 2));
+    };
+  reader.submit_span(priority, completion, source.snapshot->shard(source.ref.shard), first,
+                     first + static_cast<uint64_t>(view.rows) * row_bytes, to, finite);
 }
 
 void load_matrix(Reader& reader, Reader::Priority priority, Completion& completion,

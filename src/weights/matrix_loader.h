@@ -4,8 +4,9 @@
 //   completion.wait();                       // view's bytes are there
 //
 // Each job stages whole panels of rows with one direct read and packs (or quantises) them on the
-// reader's thread. NaN and infinite values are refused, naming file, tensor and element. Ownership:
-// the view's bytes are the caller's and outlive the completion. Thread rule: as Reader::submit.
+// reader's thread; or the stored rows are read in place and computed on as they are. NaN and
+// infinite values are refused, naming file, tensor and element. Ownership: the view's bytes are the
+// caller's and outlive the completion. Thread rule: as Reader::submit.
 #pragma once
 
 #include <string>
@@ -21,6 +22,13 @@ struct MatrixSource {
   TensorRef ref;          // [rows, cols] BF16 or F32
   int64_t first_row = 0;  // the stored row that is row 0 of the view
 };
+
+// Whether the matrix can be computed on as it is stored, as kBf16Rows read by load_rows.
+bool readable_in_place(const TensorRef& ref);
+// Reads view.rows rows from first_row on as they are: `to` receives the aligned block that the
+// first of them lies in (Reader::submit_span). `check` refuses NaN and infinity.
+void load_rows(Reader& reader, Reader::Priority priority, Completion& completion,
+               const MatrixSource& source, const WeightView& view, std::byte* to, bool check);
 
 // Fills `view` (any panel layout) from rows first_row, ... of the source. With `transposed` the
 // view is the transpose of stored rows [first_row, first_row + view.cols), whole.

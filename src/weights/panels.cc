@@ -284,6 +284,8 @@ float unpack_one(const WeightView& w, int64_t row, int64_t col) {
       const int64_t dword = (panel * ceil_div(w.cols, 2) + col / 2) * kRows + r;
       return load_float(Dtype::kBf16, w.data + dword * 4 + col % 2 * 2);
     }
+    case Layout::kBf16Rows:
+      return load_float(Dtype::kBf16, w.data + (row * w.cols + col) * 2);
     case Layout::kInt8Panels:
       return unpack_int8(w, row, col);
     case Layout::kMxfp4Rows: {

@@ -1,5 +1,6 @@
 #include "weights/reader.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "weights/format.h"
@@ -37,8 +38,7 @@ void Completion::end(std::exception_ptr error) {
 }
 
 uint64_t Reader::memory_bytes(int threads, size_t staging_bytes) {
-  return Buffer::rounded(static_cast<uint64_t>(threads) *
-                         lane_bytes(staging_bytes));
+  return Buffer::rounded(static_cast<uint64_t>(threads) * lane_bytes(staging_bytes));
 }
 
 Reader::Reader(MemoryAccount& account, int threads, size_t staging_bytes)
@@ -63,6 +63,29 @@ void Reader::submit(Priority priority, Completion& completion, std::function<voi
     queues_[priority].push_back({&completion, std::move(job)});
   }
   wake_.notify_one();
+}
+
+int64_t Reader::span_bytes(uint64_t begin, uint64_t end) {
+  return static_cast<int64_t>(round_up(static_cast<int64_t>(end), kAlign) -
+                              begin / kAlign * kAlign + kAlign);
+}
+
+void Reader::submit_span(Priority priority, Completion& completion, const File& file,
+                         uint64_t begin, uint64_t end, std::byte* to, const Check& check) {
+  // Pieces begin at block borders of the file, so that they meet without overlap.
+  const uint64_t piece = staging_bytes_ / kAlign * kAlign + kAlign;
+  const auto align = static_cast<uint64_t>(file.direct_alignment());
+  const uint64_t base = begin / align * align;
+  while (begin < end) {
+    const uint64_t stop = std::min(end, begin / kAlign * kAlign + piece);
+    std::byte* at = to + (begin / align * align - base);
+    submit(priority, completion, [&file, begin, stop, at, check](Lane& lane) {
+      const size_t length = stop - begin;
+      const size_t skip = lane.read(file, begin, length, {at, length + 2 * kAlign});
+      if (check) check(begin, {at + skip, length});
+    });
+    begin = stop;
+  }
 }
 
 void Reader::serve(int index) {

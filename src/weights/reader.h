@@ -79,6 +79,16 @@ class Reader {
 
   void submit(Priority priority, Completion& completion, std::function<void(Lane&)> job);
 
+  // Reads bytes [begin, end) of a file to where they will be used, in pieces. `to` receives the
+  // aligned block that `begin` lies in, so the byte at begin comes to lie begin %
+  // file.direct_alignment() bytes after it, and has room for span_bytes(begin, end). `check`, if
+  // given, sees the bytes of each piece and where in the file they begin, always a multiple of 4096
+  // but for the first.
+  using Check = std::function<void(uint64_t offset, std::span<const std::byte> bytes)>;
+  void submit_span(Priority priority, Completion& completion, const File& file, uint64_t begin,
+                   uint64_t end, std::byte* to, const Check& check = {});
+  static int64_t span_bytes(uint64_t begin, uint64_t end);
+
   // Calls read() up to three times while it throws WorkError, with a pause between; counts retries.
   // For the reads that are done on other threads than the Reader's.
   template <class F>

@@ -15,7 +15,7 @@ namespace k3 {
 namespace {
 
 // Rows of lm_head that make one unit are chosen so that it is no larger than this.
-constexpr int64_t kHeadSlabBytes = int64_t{1} << 30;
+constexpr int64_t kHeadSlabBytes = int64_t{256} << 20;
 
 constexpr int64_t kDirectBytes = 4096;  // direct reads begin and end at multiples
 

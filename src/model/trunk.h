@@ -9,8 +9,8 @@
 //   for (slab ...) { Trunk::Lease lease = trunk.head(slab); ... }
 //
 // A unit is the attention half or the feed-forward half of a layer, or a slab of rows of lm_head. A
-// unit is resident, or streamed: then it is read again in every pass, into one of two regions
-// (attention halves in one, the rest in the other), the next one while this one is computed on.
+// unit is resident, or streamed: then it is read again in every pass, into one of two regions in
+// turn, the next one while this one is computed on.
 // Streaming is a property of the lease, and changes no bit of a result.
 // Resident bf16 is held as panels; streamed bf16 is computed on as released, row by row, since
 // repacking it costs more than a fast disk takes to read it. Or as f32 where the file says so, or
@@ -86,7 +86,7 @@ struct TrunkLayout {
 
   // Bytes of the two regions when the units that are not resident are streamed.
   int64_t region_bytes(const std::vector<bool>& resident, int region) const;
-  int region(size_t unit) const { return unit < 2 * attention.size() && unit % 2 == 0 ? 0 : 1; }
+  int region(size_t unit) const { return static_cast<int>(unit % 2); }
 };
 
 class Trunk {

@@ -127,6 +127,10 @@ size_t Reader::Lane::read(const File& file, uint64_t offset, size_t length,
   return reader_->retrying([&] {
     const size_t at = file.read_direct(offset, length, out);
     reader_->bytes_read_ += length;
+    if (reader_->log_) {
+      std::lock_guard lock(reader_->mutex_);
+      reader_->log_->push_back({&file, offset, length});
+    }
     if (file.io_mode()[0] == 'b') reader_->buffered_ = true;
     return at;
   });

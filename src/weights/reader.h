@@ -104,6 +104,15 @@ class Reader {
     }
   }
 
+  // What was read, in order of completion; null stops recording. For measuring the same reads
+  // without the work that depends on them. Call while no job is pending.
+  struct Extent {
+    const File* file;
+    uint64_t offset;
+    size_t length;
+  };
+  void record(std::vector<Extent>* log) { log_ = log; }
+
   size_t staging_bytes() const { return staging_bytes_; }
   uint64_t bytes_read() const { return bytes_read_.load(); }  // asked for, not counting alignment
   uint64_t retries() const { return retries_.load(); }
@@ -128,6 +137,7 @@ class Reader {
   std::condition_variable wake_;
   std::deque<Job> queues_[2];
   bool stop_ = false;
+  std::vector<Extent>* log_ = nullptr;
   std::atomic<uint64_t> bytes_read_{0}, retries_{0};
   std::atomic<bool> buffered_{false};
   std::vector<std::thread> threads_;

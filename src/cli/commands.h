@@ -22,5 +22,6 @@ void add_inspect(CLI::App& app);
 void add_plan(CLI::App& app);
 void add_perplexity(CLI::App& app);
 void add_bench(CLI::App& app);
+void add_tokenizer(CLI::App& app);
 
 }  // namespace k3::cli

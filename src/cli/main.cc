@@ -45,8 +45,9 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", "k3 0.1.0");
   using namespace k3::cli;
-  for (const auto add : {add_generate, add_logits, add_trace, add_tokenize, add_detokenize,
-                         add_render, add_parse, add_inspect, add_plan, add_perplexity, add_bench})
+  for (const auto add :
+       {add_generate, add_logits, add_trace, add_tokenize, add_detokenize, add_render, add_parse,
+        add_inspect, add_plan, add_perplexity, add_bench, add_tokenizer})
     add(app);
   try {
     app.parse(argc, argv);

@@ -270,4 +270,89 @@ void kda_backward(const KdaBackward<T>& a) {
   }
 }
 
+// One head of causal attention over one document, expanded: keys and values of its own
+// (training.md 2). Rows of q, k, v, out and their gradients lie `*_stride` apart; several heads may
+// share keys' columns by adding to the same dk in turn.
+template <class T>
+struct Attention {
+  int64_t tokens = 0, key_dim = 0, value_dim = 0;
+  int64_t q_stride = 0, k_stride = 0, v_stride = 0, out_stride = 0;
+  const T *q = nullptr, *k = nullptr, *v = nullptr;
+  T scale = 1;
+  void (*exp)(const T* x, int64_t n, T* y) = nullptr;
+};
+
+// out_i = sum_{j <= i} p_ij v_j, p = softmax(scale q_i k_j). top and total keep a row's largest
+// score and the sum of exp(score - top), from which the backward pass makes p again; returns the
+// largest score of all, which QK-Clip watches.
+template <class T>
+T attention_forward(const Attention<T>& a, T* out, T* top, T* total) {
+  std::vector<T> p(static_cast<size_t>(a.tokens));
+  T largest = 0;
+  for (int64_t i = 0; i < a.tokens; ++i) {
+    T most = 0;
+    for (int64_t j = 0; j <= i; ++j) {
+      T dot = 0;
+      for (int64_t c = 0; c < a.key_dim; ++c)
+        dot += a.q[i * a.q_stride + c] * a.k[j * a.k_stride + c];
+      p[static_cast<size_t>(j)] = dot * a.scale;
+      most = j == 0 ? dot * a.scale : std::max(most, dot * a.scale);
+    }
+    for (int64_t j = 0; j <= i; ++j) p[static_cast<size_t>(j)] -= most;
+    a.exp(p.data(), i + 1, p.data());
+    T sum = 0;
+    T* o = out + i * a.out_stride;
+    std::fill(o, o + a.value_dim, T(0));
+    for (int64_t j = 0; j <= i; ++j) {
+      sum += p[static_cast<size_t>(j)];
+      for (int64_t c = 0; c < a.value_dim; ++c)
+        o[c] += p[static_cast<size_t>(j)] * a.v[j * a.v_stride + c];
+    }
+    for (int64_t c = 0; c < a.value_dim; ++c) o[c] /= sum;
+    top[i] = most;
+    total[i] = sum;
+    largest = i == 0 ? most : std::max(largest, most);
+  }
+  return largest;
+}
+
+// P is made again from the rows' tops and totals: dS_ij = P_ij (dout_i v_j - D_i) with
+// D_i = dout_i out_i.
+template <class T>
+void attention_backward(const Attention<T>& a, const T* out, const T* top, const T* total,
+                        const T* dout, T* dq, T* dk, T* dv) {
+  std::vector<T> p(static_cast<size_t>(a.tokens));
+  for (int64_t i = 0; i < a.tokens; ++i) {
+    const T *query = a.q + i * a.q_stride, *d = dout + i * a.out_stride;
+    T along = 0;
+    for (int64_t c = 0; c < a.value_dim; ++c) along += d[c] * out[i * a.out_stride + c];
+    for (int64_t j = 0; j <= i; ++j) {
+      T dot = 0;
+      for (int64_t c = 0; c < a.key_dim; ++c) dot += query[c] * a.k[j * a.k_stride + c];
+      p[static_cast<size_t>(j)] = dot * a.scale - top[i];
+    }
+    a.exp(p.data(), i + 1, p.data());
+    for (int64_t j = 0; j <= i; ++j) {
+      const T weight = p[static_cast<size_t>(j)] / total[i];
+      T dot = 0;
+      for (int64_t c = 0; c < a.value_dim; ++c) {
+        dot += d[c] * a.v[j * a.v_stride + c];
+        dv[j * a.v_stride + c] += weight * d[c];
+      }
+      const T ds = weight * (dot - along) * a.scale;
+      for (int64_t c = 0; c < a.key_dim; ++c) {
+        dq[i * a.q_stride + c] += ds * a.k[j * a.k_stride + c];
+        dk[j * a.k_stride + c] += ds * query[c];
+      }
+    }
+  }
+}
+
+// Next-token loss of one row: -log softmax(logits)[target]; dlogits += scale (p - 1[target]).
+// p: the softmax, as the kernels make it.
+template <class T>
+void cross_entropy_backward(const T* p, int64_t target, T scale, int64_t n, T* dlogits) {
+  for (int64_t i = 0; i < n; ++i) dlogits[i] += scale * (p[i] - (i == target ? T(1) : T(0)));
+}
+
 }  // namespace k3

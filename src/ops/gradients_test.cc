@@ -449,5 +449,69 @@ TEST(Gradients, L2NormAndKdaAgreeWithDifferences) {
   check_differences(start, dS, f);
 }
 
+TEST(Gradients, AttentionAgreesWithDifferences) {
+  std::mt19937 random(3);
+  const int64_t tokens = 6, kd = 4, vd = 3;
+  Doubles q = normal(static_cast<size_t>(tokens * kd), random), k = normal(q.size(), random);
+  Doubles v = normal(static_cast<size_t>(tokens * vd), random);
+  const Doubles dout = normal(v.size(), random);
+  Attention<double> a;
+  a.tokens = tokens;
+  a.key_dim = a.q_stride = a.k_stride = kd;
+  a.value_dim = a.v_stride = a.out_stride = vd;
+  a.q = q.data();
+  a.k = k.data();
+  a.v = v.data();
+  a.scale = 0.5;
+  a.exp = [](const double* x, int64_t n, double* y) {
+    for (int64_t i = 0; i < n; ++i) y[i] = std::exp(x[i]);
+  };
+  const auto f = [&] {  // the plain definition
+    double sum = 0;
+    for (int64_t i = 0; i < tokens; ++i) {
+      Doubles p;
+      double total = 0;
+      for (int64_t j = 0; j <= i; ++j) {
+        double dot = 0;
+        for (int64_t c = 0; c < kd; ++c)
+          dot += q[static_cast<size_t>(i * kd + c)] * k[static_cast<size_t>(j * kd + c)];
+        p.push_back(std::exp(0.5 * dot));
+        total += p.back();
+      }
+      for (int64_t j = 0; j <= i; ++j)
+        for (int64_t c = 0; c < vd; ++c)
+          sum += dout[static_cast<size_t>(i * vd + c)] * p[static_cast<size_t>(j)] / total *
+                 v[static_cast<size_t>(j * vd + c)];
+    }
+    return sum;
+  };
+  Doubles out(v.size()), top(6), total(6), dq(q.size(), 0.0), dk(q.size(), 0.0), dv(v.size(), 0.0);
+  const double largest = attention_forward(a, out.data(), top.data(), total.data());
+  EXPECT_EQ(largest, *std::max_element(top.begin(), top.end()));
+  double sum = 0;
+  for (size_t i = 0; i < out.size(); ++i) sum += out[i] * dout[i];
+  EXPECT_NEAR(sum, f(), 1e-12);
+  attention_backward(a, out.data(), top.data(), total.data(), dout.data(), dq.data(), dk.data(),
+                     dv.data());
+  check_differences(q, dq, f);
+  check_differences(k, dk, f);
+  check_differences(v, dv, f);
+}
+
+TEST(Gradients, CrossEntropyAgreesWithDifferences) {
+  std::mt19937 random(4);
+  Doubles logits = normal(8, random);
+  const auto softmax = [&] {
+    Doubles p;
+    double total = 0;
+    for (const double l : logits) total += std::exp(l);
+    for (const double l : logits) p.push_back(std::exp(l) / total);
+    return p;
+  };
+  Doubles d(8, 0.0);
+  cross_entropy_backward(softmax().data(), 5, 2.0, 8, d.data());
+  check_differences(logits, d, [&] { return -2 * std::log(softmax()[5]); });
+}
+
 }  // namespace
 }  // namespace k3

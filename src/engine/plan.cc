@@ -43,13 +43,12 @@ class Planner {
     const int64_t least = std::max<int64_t>(1, plan_.options.batch);
     Choice choice{std::vector<bool>(layout_.units.size(), false), least, 0,
                   std::min<int64_t>(2, c_.num_experts)};
-    if (plan_.options.chunk) choice.chunk = std::max(least, plan_.options.chunk);
-    const uint64_t floor = total(choice);
-    plan_.floor_bytes = floor;
-    refuse_chunk(choice, least);
-    if (floor > plan_.ram)
+    plan_.floor_bytes = total(choice);
+    if (plan_.floor_bytes > plan_.ram)
       throw InputError(fmt::format("--ram {}: below the floor of this model, {} ({} bytes)",
-                                   format_size(plan_.ram), format_size(floor), floor));
+                                   format_size(plan_.ram), format_size(plan_.floor_bytes),
+                                   plan_.floor_bytes));
+    if (plan_.options.chunk) take_chunk(choice, least);
     choose_chunk(choice);
     choose_in_flight(choice);
     choose_resident(choice);
@@ -97,13 +96,12 @@ class Planner {
   }
   bool fits(const Choice& choice) const { return total(choice) <= plan_.ram; }
 
-  // A chunk that was asked for and does not fit where a smaller one would.
-  void refuse_chunk(Choice choice, int64_t least) const {
+  // The chunk that was asked for, or an error that says which would fit.
+  void take_chunk(Choice& choice, int64_t least) const {
+    const int64_t asked = choice.chunk = std::max(least, plan_.options.chunk);
     const uint64_t needed = total(choice);
-    const int64_t asked = choice.chunk;
-    choice.chunk = least;
-    if (needed <= plan_.ram || total(choice) > plan_.ram) return;
-    for (choice.chunk = asked; total(choice) > plan_.ram;)
+    if (needed <= plan_.ram) return;
+    while (choice.chunk > least && !fits(choice))
       choice.chunk = std::max(least, choice.chunk * 15 / 16);
     throw InputError(fmt::format("--chunk {}: needs {} where --ram gives {}; {} tokens fit", asked,
                                  format_size(needed), format_size(plan_.ram), choice.chunk));

@@ -32,8 +32,8 @@ test: build model asan tsan
 
 asan: deps
 	cmake --preset asan -DCMAKE_MESSAGE_LOG_LEVEL=WARNING
-	cmake --build --preset asan -j $(JOBS) --target base_test weights_test text_test kernels_test engine_test
-	ctest --test-dir build-asan --output-on-failure -j 1 -R '^(base|weights|text|kernels|engine)$$'
+	cmake --build --preset asan -j $(JOBS) --target base_test weights_test text_test kernels_test ops_test engine_test train_test
+	ctest --test-dir build-asan --output-on-failure -j 1 -R '^(base|weights|text|kernels|ops|engine|train)$$'
 
 tsan: deps
 	cmake --preset tsan -DCMAKE_MESSAGE_LOG_LEVEL=WARNING

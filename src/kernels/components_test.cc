@@ -2,13 +2,12 @@
 // norms, decays, gates and KDA, 2e-6 for the rest, each also relative; MXFP4 values bit for bit.
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <iterator>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/storage.h"
 #include "kernels/kernels_testing.h"
+#include "weights/safetensors.h"
 
 namespace k3 {
 namespace {
@@ -17,9 +16,10 @@ using namespace testing;
 
 struct Tensor {
   std::vector<int64_t> shape;
-  std::vector<unsigned char> bytes;
+  std::vector<std::byte> bytes;
 
   const float* f32() const { return reinterpret_cast<const float*>(bytes.data()); }
+  uint8_t u8(int64_t i) const { return static_cast<uint8_t>(bytes[static_cast<size_t>(i)]); }
   int64_t size() const {
     int64_t n = 1;
     for (const int64_t d : shape) n *= d;
@@ -28,22 +28,13 @@ struct Tensor {
 };
 
 std::map<std::string, Tensor> read_component(const std::string& name) {
-  std::ifstream file(std::string(K3_FIXTURES) + "/components/" + name + ".safetensors",
-                     std::ios::binary);
-  const std::string all{std::istreambuf_iterator<char>(file), {}};
-  if (all.size() < 8) throw std::runtime_error("no component " + name);
-  uint64_t length;
-  std::memcpy(&length, all.data(), 8);
-  const auto header = nlohmann::json::parse(all.substr(8, length));
+  const auto file = SafetensorsFile::open(
+      DiskStorage(), std::string(K3_FIXTURES) + "/components/" + name + ".safetensors");
   std::map<std::string, Tensor> tensors;
-  for (const auto& [key, entry] : header.items()) {
-    if (key == "__metadata__") continue;
-    const size_t begin = entry["data_offsets"][0], end = entry["data_offsets"][1];
-    Tensor t;
-    t.shape = entry["shape"].get<std::vector<int64_t>>();
-    const std::string data = all.substr(8 + length + begin, end - begin);
-    t.bytes.assign(data.begin(), data.end());
-    tensors[key] = t;
+  for (const auto& [key, info] : file.tensors()) {
+    Tensor& t = tensors[key];
+    for (size_t i = 0; i < info.shape.rank(); ++i) t.shape.push_back(info.shape[i]);
+    t.bytes = file.bytes(key);
   }
   return tensors;
 }
@@ -221,11 +212,11 @@ TEST_P(Components, Mxfp4) {
   const int64_t cols = packed.shape.back() * 2, rows = packed.size() * 2 / cols;
   for (int64_t r = 0; r < rows; ++r) {
     const auto refused = [&](int64_t block) {  // 255 is NaN, and such files are refused
-      return scale.bytes[static_cast<size_t>(r * cols / kBlock + block)] == 255;
+      return scale.u8(r * cols / kBlock + block) == 255;
     };
     for (int64_t i = 0; i < cols; ++i) {
-      const unsigned char byte = packed.bytes[static_cast<size_t>((r * cols + i) / 2)];
-      const uint8_t e = scale.bytes[static_cast<size_t>((r * cols + i) / kBlock)];
+      const uint8_t byte = packed.u8((r * cols + i) / 2);
+      const uint8_t e = scale.u8((r * cols + i) / kBlock);
       const float plain = kFp4Values[i % 2 == 0 ? byte & 15 : byte >> 4] * e8m0_value(e);
       const float golden = value.f32()[r * cols + i];
       if (std::isnan(golden)) {
@@ -236,10 +227,9 @@ TEST_P(Components, Mxfp4) {
       // One block as a matrix of its own: no neighbour with an infinite value joins the sum.
       const int64_t block = i / kBlock;
       if (refused(block)) continue;
-      const WeightView w{
-          Layout::kMxfp4Rows, 1, kBlock,
-          reinterpret_cast<const std::byte*>(packed.bytes.data()) + (r * cols + block * kBlock) / 2,
-          reinterpret_cast<const std::byte*>(scale.bytes.data()) + r * cols / kBlock + block};
+      const WeightView w{Layout::kMxfp4Rows, 1, kBlock,
+                         packed.bytes.data() + (r * cols + block * kBlock) / 2,
+                         scale.bytes.data() + r * cols / kBlock + block};
       float x[kBlock] = {}, y = -1;
       x[i % kBlock] = 1;
       Operand operand;

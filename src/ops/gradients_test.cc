@@ -5,14 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
+
+#include "base/storage.h"
+#include "weights/safetensors.h"
 
 namespace k3 {
 namespace {
@@ -20,26 +19,18 @@ namespace {
 using Values = std::vector<float>;
 
 struct Component {
-  explicit Component(const std::string& name) {
-    std::ifstream file(std::string(K3_FIXTURES) + "/components/" + name + ".safetensors",
-                       std::ios::binary);
-    const std::string all{std::istreambuf_iterator<char>(file), {}};
-    uint64_t length = 0;
-    std::memcpy(&length, all.data(), 8);
-    const auto header = nlohmann::json::parse(all.substr(8, length));
-    for (const auto& [key, entry] : header.items()) {
-      if (key == "__metadata__") continue;
-      const size_t begin = entry["data_offsets"][0], end = entry["data_offsets"][1];
-      Values v((end - begin) / 4);
-      std::memcpy(v.data(), all.data() + 8 + length + begin, end - begin);
-      tensors[key] = v;
-      shapes[key] = entry["shape"].get<std::vector<int64_t>>();
-    }
+  explicit Component(const std::string& name)
+      : file(SafetensorsFile::open(
+            DiskStorage(), std::string(K3_FIXTURES) + "/components/" + name + ".safetensors")) {}
+  const Values& operator[](const std::string& name) const {
+    const auto found = read.find(name);
+    return found != read.end() ? found->second
+                               : read.emplace(name, file.floats(name)).first->second;
   }
-  const Values& operator[](const std::string& name) const { return tensors.at(name); }
-  int64_t dim(const std::string& name, size_t i) const { return shapes.at(name)[i]; }
-  std::map<std::string, Values> tensors;
-  std::map<std::string, std::vector<int64_t>> shapes;
+  std::vector<int64_t> ids(const std::string& name) const { return file.integers(name); }
+  int64_t dim(const std::string& name, size_t i) const { return file.info(name).shape[i]; }
+  SafetensorsFile file;
+  mutable std::map<std::string, Values> read;
 };
 
 void expect_gradient(const Values& got, const Component& c, const std::string& name) {
@@ -231,6 +222,7 @@ TEST(Gradients, Router) {
     const Component c(r.name);
     const int64_t tokens = c.dim("x", 0), n = c.dim("x", 1), experts = c.dim("weight", 0);
     const int64_t k = c.dim("topk_weights", 1);
+    const std::vector<int64_t> chosen = c.ids("topk_ids");
     Values dx = like(c["x"]), dw = like(c["weight"]);
     for (int64_t t = 0; t < tokens; ++t) {
       const float* x = &c["x"][static_cast<size_t>(t * n)];
@@ -246,9 +238,9 @@ TEST(Gradients, Router) {
       Values score, dlogits(static_cast<size_t>(experts), 0.0f);
       for (const double l : logits)
         score.push_back(static_cast<float>(r.softmax ? std::exp(l) / total : sigmoid(l)));
-      std::vector<int32_t> ids(static_cast<size_t>(k));
-      std::memcpy(ids.data(), &c["topk_ids"][static_cast<size_t>(t * k)],
-                  static_cast<size_t>(k) * 4);
+      std::vector<int32_t> ids;
+      for (int64_t i = 0; i < k; ++i)
+        ids.push_back(static_cast<int32_t>(chosen[static_cast<size_t>(t * k + i)]));
       router_backward(score.data(), experts, r.softmax, ids.data(), k, r.renormalize, r.factor,
                       &c["d_topk_weights"][static_cast<size_t>(t * k)], dlogits.data());
       for (int64_t e = 0; e < experts; ++e)

@@ -4,34 +4,20 @@
 
 #include <cmath>
 #include <cstring>
-#include <fstream>
-#include <iterator>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "base/storage.h"
 #include "weights/format.h"
+#include "weights/safetensors.h"
 
 namespace k3 {
 namespace {
 
-// The bytes of a tensor of tests/fixtures/components/mxfp4.safetensors.
-std::vector<std::byte> golden(const std::string& name) {
-  std::ifstream file(std::string(K3_FIXTURES) + "/components/mxfp4.safetensors", std::ios::binary);
-  const std::string all{std::istreambuf_iterator<char>(file), {}};
-  uint64_t length = 0;
-  std::memcpy(&length, all.data(), 8);
-  const auto entry = nlohmann::json::parse(all.substr(8, length))[name];
-  const size_t begin = entry["data_offsets"][0], end = entry["data_offsets"][1];
-  std::vector<std::byte> bytes(end - begin);
-  std::memcpy(bytes.data(), all.data() + 8 + length + begin, bytes.size());
-  return bytes;
-}
-std::vector<float> floats(const std::vector<std::byte>& bytes) {
-  std::vector<float> values(bytes.size() / 4);
-  std::memcpy(values.data(), bytes.data(), bytes.size());
-  return values;
+SafetensorsFile golden() {
+  return SafetensorsFile::open(DiskStorage(),
+                               std::string(K3_FIXTURES) + "/components/mxfp4.safetensors");
 }
 
 struct Packed {
@@ -46,13 +32,14 @@ struct Packed {
 };
 
 TEST(Mxfp4, BothRulesOfTheFixturesBitForBit) {
-  const std::vector<float> x = floats(golden("quant_input"));
+  const SafetensorsFile file = golden();
+  const std::vector<float> x = file.floats("quant_input");
   for (const auto& [rule, prefix] : {std::pair{Mxfp4Rule::kEven, std::string("near")},
                                      {Mxfp4Rule::kFloor, std::string("floor")}}) {
     const Packed p(x, rule);
-    EXPECT_EQ(p.nibbles, golden(prefix + "_packed")) << prefix;
-    EXPECT_EQ(p.scales, golden(prefix + "_scale")) << prefix;
-    const std::vector<float> values = floats(golden(prefix + "_value"));
+    EXPECT_EQ(p.nibbles, file.bytes(prefix + "_packed")) << prefix;
+    EXPECT_EQ(p.scales, file.bytes(prefix + "_scale")) << prefix;
+    const std::vector<float> values = file.floats(prefix + "_value");
     EXPECT_EQ(std::memcmp(p.values.data(), values.data(), values.size() * 4), 0) << prefix;
   }
 }

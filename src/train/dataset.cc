@@ -1,0 +1,142 @@
+#include "train/dataset.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "weights/safetensors.h"
+
+namespace k3 {
+namespace {
+
+// SplitMix64: the next state and its output in one.
+uint64_t mix(uint64_t& state) {
+  uint64_t z = state += 0x9e3779b97f4a7c15u;
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+  return z ^ z >> 31;
+}
+
+uint64_t content_hash(std::span<const int32_t> ids, uint64_t seed) {
+  uint64_t state = seed, hash = mix(state);
+  for (const int32_t id : ids) {
+    state = hash ^ static_cast<uint64_t>(static_cast<uint32_t>(id));
+    hash = mix(state);
+  }
+  return hash;
+}
+
+// 0 .. bound-1, every value alike: what would favour the low ones is drawn again.
+uint64_t below(uint64_t bound, uint64_t& state) {
+  const uint64_t least = -bound % bound;
+  for (;;)
+    if (const uint64_t draw = mix(state); draw >= least) return draw % bound;
+}
+
+}  // namespace
+
+TokenWriter::TokenWriter(Storage& storage, const std::string& path, int64_t vocab_size)
+    : storage_(storage), path_(path), vocab_size_(vocab_size) {}
+
+void TokenWriter::add(std::span<const int32_t> document) {
+  if (document.empty()) return;
+  for (const int32_t id : document)
+    if (id < 0 || id >= vocab_size_)
+      throw InputError(path_, "tokens", fmt::format("ids from 0 to {}", vocab_size_ - 1),
+                       fmt::format("{}", id));
+  tokens_.insert(tokens_.end(), document.begin(), document.end());
+  ends_.push_back(tokens());
+}
+
+void TokenWriter::commit() {
+  write_safetensors(
+      storage_, path_,
+      {{{"documents", Dtype::kI64, {documents() + 1}}, std::as_bytes(std::span(ends_))},
+       {{"tokens", Dtype::kI32, {tokens()}}, std::as_bytes(std::span(tokens_))}});
+}
+
+TokenDataset TokenDataset::open(const Storage& storage, const std::vector<std::string>& paths,
+                                int64_t vocab_size) {
+  TokenDataset data;
+  for (const std::string& path : paths) {
+    const SafetensorsFile file = SafetensorsFile::open(storage, path);
+    const std::vector<int64_t> ids = file.integers("tokens"), ends = file.integers("documents");
+    const auto bad = [&](const char* tensor, const std::string& expected, int64_t found) {
+      return InputError(path, fmt::format("tensor '{}'", tensor), expected,
+                        fmt::format("{}", found));
+    };
+    for (const int64_t id : ids)
+      if (id < 0 || id >= vocab_size)
+        throw bad("tokens", fmt::format("ids from 0 to {}", vocab_size - 1), id);
+    const auto count = static_cast<int64_t>(ids.size());
+    if (ends.empty() || ends.front() != 0)
+      throw bad("documents", "0 first", ends.empty() ? -1 : ends.front());
+    if (ends.back() != count) throw bad("documents", fmt::format("{} last", count), ends.back());
+    for (size_t i = 1; i < ends.size(); ++i)
+      if (ends[i] <= ends[i - 1])
+        throw bad("documents", fmt::format("ascending offsets after {}", ends[i - 1]), ends[i]);
+    const int64_t base = data.tokens();
+    for (const int64_t id : ids) data.tokens_.push_back(static_cast<int32_t>(id));
+    for (size_t i = 1; i < ends.size(); ++i) data.starts_.push_back(base + ends[i]);
+  }
+  return data;
+}
+
+std::span<const int32_t> TokenDataset::document(int64_t index) const {
+  const int64_t begin = starts_[static_cast<size_t>(index)];
+  const int64_t end = starts_[static_cast<size_t>(index) + 1];
+  return std::span(tokens_).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+}
+
+Packer::Packer(const TokenDataset& data, const Options& options) : data_(data), options_(options) {
+  // A share of 2^53, exact in double.
+  const auto limit = static_cast<uint64_t>(options.held_out * 0x1p53);
+  for (int64_t i = 0; i < data.documents(); ++i) {
+    const bool held = content_hash(data.document(i), options.seed) >> 11 < limit;
+    if (held == options.validation) members_.push_back(i);
+  }
+  if (members_.empty())
+    throw InputError("training data", options.validation ? "held-out documents" : "documents",
+                     "at least one", fmt::format("none of {}", data.documents()));
+  shuffle();
+}
+
+void Packer::shuffle() {
+  order_ = members_;
+  uint64_t state =
+      options_.seed ^ (static_cast<uint64_t>(position_.epoch) + 1) * 0xd1342543de82ef95u;
+  for (size_t i = order_.size(); i > 1; --i) std::swap(order_[i - 1], order_[below(i, state)]);
+}
+
+void Packer::seek(const Position& position) {
+  position_ = position;
+  shuffle();
+}
+
+PackedRow Packer::next() {
+  PackedRow row;
+  const auto wanted = static_cast<size_t>(options_.length) + 1;
+  row.starts.push_back(0);
+  while (row.ids.size() < wanted) {
+    const auto text = data_.document(order_[static_cast<size_t>(position_.document)]);
+    if (position_.offset == 0 && !row.ids.empty())
+      row.starts.push_back(static_cast<int64_t>(row.ids.size()));
+    const auto length = static_cast<int64_t>(text.size());
+    while (row.ids.size() < wanted && position_.offset <= length)
+      row.ids.push_back(position_.offset < length ? text[static_cast<size_t>(position_.offset++)]
+                                                  : (++position_.offset, options_.end_id));
+    if (position_.offset <= length) break;
+    position_.offset = 0;
+    if (++position_.document < documents()) continue;
+    position_.document = 0;
+    ++position_.epoch;
+    shuffle();
+  }
+  // The last id is the next row's first input: every token but a row's and a document's first is
+  // once a target.
+  if (position_.offset > 0) --position_.offset;
+  return row;
+}
+
+}  // namespace k3

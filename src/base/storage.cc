@@ -23,7 +23,8 @@ std::string truncated(const std::string& path, uint64_t offset, uint64_t length,
 class DiskFile : public File {
  public:
   explicit DiskFile(std::string path) : path_(std::move(path)) {
-    buffered_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+    // A named pipe must not hold us up; for a regular file the flag means nothing.
+    buffered_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (buffered_ < 0)
       throw InputError(
           fmt::format("{}: cannot open: {}", printable(path_, 1000), std::strerror(errno)));

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
 #include "weights/panels.h"
+#include "weights/safetensors.h"
 
 namespace k3 {
 namespace {
@@ -45,6 +47,22 @@ void refuse_not_finite(const MatrixSource& source, const std::byte* data, int64_
       source.snapshot->shard(source.ref.shard).path(),
       fmt::format("tensor '{}'", source.snapshot->stored_name(source.name)), "finite weights",
       fmt::format("NaN or infinity at [{}, {}]", (first + at) / cols, (first + at) % cols));
+}
+
+// What int8 blocks cannot hold: their scale is an fp16, which ends at 65504, for 127 steps.
+void refuse_beyond_int8(const MatrixSource& source, const std::byte* data, int64_t count,
+                        int64_t first) {
+  constexpr float kMost = 65504.0f * 127;
+  const int64_t size = element_bytes(source.ref.dtype), cols = source.ref.shape[1];
+  for (int64_t i = 0; i < count; ++i) {
+    float value;
+    widen_to_float(source.ref.dtype, data + i * size, 1, &value);
+    if (std::abs(value) <= kMost) continue;
+    throw InputError(source.snapshot->shard(source.ref.shard).path(),
+                     fmt::format("tensor '{}'", source.snapshot->stored_name(source.name)),
+                     fmt::format("weights of at most {:.0f} for --trunk int8", kMost),
+                     fmt::format("{} at [{}, {}]", value, (first + i) / cols, (first + i) % cols));
+  }
 }
 
 // Packs `rows` staged rows as the panels of `view` from `panel` on.
@@ -120,12 +138,14 @@ void load_matrix(Reader& reader, Reader::Priority priority, Completion& completi
                  const MatrixSource& source, const WeightView& view, bool transposed) {
   const int64_t stored_cols = source.ref.shape[1], size = element_bytes(source.ref.dtype);
   const int64_t row_bytes = stored_cols * size;
-  const auto read = [source, row_bytes, stored_cols](Reader::Lane& lane, int64_t row,
-                                                     int64_t rows) {
+  const bool int8 = view.layout == Layout::kInt8Panels;
+  const auto read = [source, row_bytes, stored_cols, int8](Reader::Lane& lane, int64_t row,
+                                                           int64_t rows) {
     const auto bytes = lane.stage(source.snapshot->shard(source.ref.shard),
                                   source.ref.offset + static_cast<uint64_t>(row * row_bytes),
                                   static_cast<size_t>(rows * row_bytes));
     refuse_not_finite(source, bytes.data(), rows * stored_cols, row * stored_cols);
+    if (int8) refuse_beyond_int8(source, bytes.data(), rows * stored_cols, row * stored_cols);
     return bytes.data();
   };
   if (transposed) {

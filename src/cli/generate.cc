@@ -188,9 +188,10 @@ void run(const GenerateOptions& o) {
     const auto steps = static_cast<double>(state.length() - length);
     std::fputs(
         fmt::format(
-            "prompt {} tokens, {:.1f} tokens/s; generated {} tokens, {:.1f} tokens/s; seed {}\n",
-            length, static_cast<double>(length) / std::max(1e-9, seconds(start, first)),
-            generated.size(), steps / std::max(1e-9, decode), sampling.seed)
+            "prompt {} tokens, {:.1f} tokens/s; generated {} tokens{}; seed {}\n", length,
+            static_cast<double>(length) / std::max(1e-9, seconds(start, first)), generated.size(),
+            steps > 0 ? fmt::format(", {:.1f} tokens/s", steps / std::max(1e-9, decode)) : "",
+            sampling.seed)
             .c_str(),
         stderr);
   }

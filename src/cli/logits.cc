@@ -29,12 +29,21 @@ std::vector<int32_t> prompt_ids(const LogitsOptions& o) {
   return ids;
 }
 
-std::vector<std::vector<int32_t>> company(const LogitsOptions& o) {
-  std::vector<std::vector<int32_t>> prompts;
+// Another prompt of the batch, and where it stands.
+struct Other {
+  std::string where;
+  std::vector<int32_t> ids;
+};
+
+std::vector<Other> company(const LogitsOptions& o) {
+  std::vector<Other> prompts;
   if (o.with.empty()) return prompts;
   std::istringstream lines(read_file_or_stdin(o.with));
-  for (std::string line; std::getline(lines, line);)
-    if (auto ids = parse_ids(line, o.with); !ids.empty()) prompts.push_back(std::move(ids));
+  int64_t number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const std::string where = fmt::format("{}: line {}", o.with, ++number);
+    if (auto ids = parse_ids(line, where); !ids.empty()) prompts.push_back({where, std::move(ids)});
+  }
   return prompts;
 }
 
@@ -45,14 +54,14 @@ void run(const LogitsOptions& o) {
   DiskStorage disk;
   const auto writer = disk.create(o.out);
   const std::vector<int32_t> ids = prompt_ids(o);
-  const std::vector<std::vector<int32_t>> others = company(o);
+  const std::vector<Other> others = company(o);
   size_t longest = ids.size();
-  for (const auto& other : others) longest = std::max(longest, other.size());
+  for (const Other& other : others) longest = std::max(longest, other.ids.size());
   Run run(o.run, o.run.engine(static_cast<int64_t>(longest * (1 + others.size())),
                               static_cast<int64_t>(longest),
                               static_cast<int64_t>(1 + others.size()), !o.last));
   Engine& engine = run.engine();
-  for (const auto& other : others) engine.check_ids(other, o.with);
+  for (const Other& other : others) engine.check_ids(other.ids, other.where);
   engine.check_ids(ids, o.ids.empty() ? o.ids_file : "--ids");
 
   std::vector<SequenceState> states;
@@ -64,15 +73,16 @@ void run(const LogitsOptions& o) {
     for (size_t t = 0; t < ids.size(); ++t) {
       std::vector<Engine::Feed> feeds = {{&states[0], std::span(ids).subspan(t, 1), false}};
       for (size_t i = 0; i < others.size(); ++i)
-        if (t < others[i].size())
-          feeds.push_back({&states[i + 1], std::span(others[i]).subspan(t, 1), false});
+        if (t < others[i].ids.size())
+          feeds.push_back({&states[i + 1], std::span(others[i].ids).subspan(t, 1), false});
       run.feed(feeds, [&](const Engine::Logits& l) {
         if (!o.last || t + 1 == ids.size()) write(l);
       });
     }
   } else {
     std::vector<Engine::Feed> feeds = {{&states[0], ids, !o.last}};
-    for (size_t i = 0; i < others.size(); ++i) feeds.push_back({&states[i + 1], others[i], false});
+    for (size_t i = 0; i < others.size(); ++i)
+      feeds.push_back({&states[i + 1], others[i].ids, false});
     run.feed(feeds, write);
   }
   writer->commit();

@@ -1,7 +1,9 @@
 // k3: the command line. Results go to stdout, progress to stderr, every error is one line.
 
+#include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
@@ -58,6 +60,16 @@ int main(int argc, char** argv) {
     return std::cout.flush() ? 0 : fail(1, "stdout: cannot write");
   } catch (const CLI::ParseError& error) {
     std::string line = error.what();
+    // CLI11 does not say which word it took for no command.
+    const auto commands = app.get_subcommands([](CLI::App*) { return true; });
+    const auto known = [&](const std::string& word) {
+      return std::any_of(commands.begin(), commands.end(),
+                         [&](CLI::App* command) { return command->get_name() == word; });
+    };
+    if (error.get_name() == "RequiredError" && line.find("subcommand") != std::string::npos)
+      for (int i = argc; i-- > 1;)  // the first unknown word stays
+        if (argv[i][0] != '-' && !known(argv[i]))
+          line = fmt::format("command: expected one that k3 --help lists, found '{}'", argv[i]);
     for (char& c : line)
       if (c == '\n') c = ' ';
     return fail(2, k3::printable(line, 1000));

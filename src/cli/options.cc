@@ -270,7 +270,7 @@ std::vector<int32_t> parse_ids(const std::string& text, const std::string& optio
     } else if (ch == ' ' || ch == '\n' || ch == '\r' || ch == '\t') {
       flush();
     } else {
-      throw InputError(option, "token ids", "numbers separated by commas",
+      throw InputError(option, "token ids", "numbers separated by commas or spaces",
                        "'" + std::string(1, ch) + "'");
     }
   }

@@ -54,7 +54,7 @@ void add_parse(CLI::App& app) {
   command->add_option("--end", options->end, "why generation ended")
       ->check(CLI::IsMember({"stop", "length"}));
   command->add_option("--split", options->split, "feed so many ids at a time (default: all)")
-      ->check(CLI::PositiveNumber);
+      ->check(whole(1));
   command->callback([options] { parse_reply(*options); });
 }
 

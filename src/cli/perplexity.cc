@@ -32,8 +32,6 @@ double loss(std::span<const float> logits, int32_t id) {
 
 void run(const PerplexityOptions& o) {
   if (o.run.listed_kernels()) return;
-  if (o.context < 2)
-    throw InputError("--context", "tokens", "at least 2", fmt::format("{}", o.context));
   const int64_t stride = o.stride ? o.stride : o.context / 2;
   if (stride < 1 || stride >= o.context)
     throw InputError("--stride", "tokens", "1 to --context - 1", fmt::format("{}", stride));
@@ -84,9 +82,12 @@ void add_perplexity(CLI::App& app) {
       app.add_subcommand("perplexity", "negative log-likelihood and perplexity of a text");
   o->run.add(*sub);
   sub->add_option("file", o->file, "the text (- is standard input)")->required();
-  sub->add_option("--context", o->context, "tokens of a window")->capture_default_str();
+  sub->add_option("--context", o->context, "tokens of a window")
+      ->check(whole(2))
+      ->capture_default_str();
   sub->add_option("--stride", o->stride,
-                  "tokens from window to window (default: half of --context)");
+                  "tokens from window to window (default: half of --context)")
+      ->check(whole(1));
   sub->add_flag("--json", o->run.json, "print one JSON object");
   sub->callback([o] { run(*o); });
 }

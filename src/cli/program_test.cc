@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <spawn.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -172,6 +173,71 @@ TEST_F(Program, JsonIsAllThatStandsOnStdout) {
   const Json about = Json::parse(logits.out);
   EXPECT_EQ(fs::file_size(path("l")),
             about["rows"].get<uint64_t>() * about["vocab"].get<uint64_t>() * 4);
+}
+
+TEST_F(Program, UnknownWordsAndValuesAreNamed) {
+  const std::string model = kFixtures + "/tiny-text/model";
+  expect_one_line_error(run({"generat", "hi"}), 2, "'generat'");
+  expect_one_line_error(run({"tokenizer", "foo"}), 2, "'foo'");
+  expect_one_line_error(run({"parse", "--ids", "72", "--split", "0"}), 2, "found '0'");
+  expect_one_line_error(run({"perplexity", "--stride", "0", "x"}), 2, "--stride");
+  std::ofstream(path("with")) << "1,2\n3\n99999\n";
+  expect_one_line_error(run({"logits", "--model", model, "--ids", "1", "--out", path("l"), "--with",
+                             path("with"), "--quiet"}),
+                        2, "line 3");
+  EXPECT_FALSE(fs::exists(path("l")));
+}
+
+TEST_F(Program, APipeInPlaceOfAFileDoesNotHang) {
+  fs::copy(kFixtures + "/tiny-text/model", path("model"), fs::copy_options::recursive);
+  for (const char* name : {"config.json", "model-00002-of-000003.safetensors"}) {
+    fs::remove(path("model/") + name);
+    ASSERT_EQ(mkfifo((path("model/") + name).c_str(), 0600), 0);
+    expect_one_line_error(run({"plan", "--model", path("model")}), 2, "regular file");
+    fs::remove(path("model/") + name);
+    fs::copy(kFixtures + "/tiny-text/model/" + name, path("model/") + name);
+  }
+}
+
+// An fp16 scale ends at 65504: what int8 blocks cannot hold is refused, not clipped.
+TEST_F(Program, WeightsBeyondInt8BlocksAreRefused) {
+  fs::copy(kFixtures + "/tiny-text/model", path("model"), fs::copy_options::recursive);
+  const std::string tensor = "language_model.lm_head.weight";
+  const Json index = Json::parse(slurp(path("model/model.safetensors.index.json")));
+  const std::string shard = path("model/") + index["weight_map"][tensor].get<std::string>();
+  std::string bytes = slurp(shard);
+  uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), 8);
+  const Json header = Json::parse(bytes.substr(8, length));
+  const size_t at = 8 + length + header[tensor]["data_offsets"][0].get<size_t>();
+  bytes[at + 140] = bytes[at + 141] = 0x7f;  // 3.4e38 at [1, 6] of 64 columns
+  std::ofstream(shard, std::ios::binary) << bytes;
+  const auto logits = [&](const char* trunk) {
+    return run({"logits", "--model", path("model"), "--ids", "1,2", "--out", path("l"), "--trunk",
+                trunk, "--quiet"});
+  };
+  const Outcome o = logits("int8");
+  expect_one_line_error(o, 2, tensor);
+  EXPECT_NE(o.err.find("[1, 6]"), std::string::npos) << o.err;
+  EXPECT_FALSE(fs::exists(path("l")));
+  EXPECT_EQ(logits("bf16").code, 0);
+}
+
+TEST_F(Program, TokenizerTrainLeavesNothingBehind) {
+  std::ofstream(path("text")) << "the cat and the hat and the bat\n";
+  expect_one_line_error(
+      run({"tokenizer", "train", path("text"), "--vocab-size", "5000", "--out", path("tok")}), 2,
+      "--vocab-size");
+  EXPECT_FALSE(fs::exists(path("tok")));
+  expect_one_line_error(
+      run({"tokenizer", "train", path("text"), "--vocab-size", "514", "--out", path("no/tok")}), 2,
+      "--out");
+  const Outcome o = run({"tokenizer", "train", path("text"), "--vocab-size", "514", "--out",
+                         path("tok"), "--json", "--quiet"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(Json::parse(o.out)["ordinary"], 258);
+  const Outcome ids = run({"tokenize", "--tokenizer", path("tok"), "the cat"});
+  EXPECT_EQ(ids.code, 0) << ids.err;
 }
 
 // A report that was asked for comes, whatever is wrong with the snapshot.

@@ -64,9 +64,12 @@ void train(const TrainOptions& o) {
     files.push_back(disk.open(path));
     total += files.back()->size();
   }
+  namespace fs = std::filesystem;
   std::error_code failed;
-  std::filesystem::create_directories(o.out, failed);
-  if (failed) throw InputError("--out", "folder", "one that can be made", failed.message());
+  const fs::path parent = fs::absolute(o.out, failed).parent_path();
+  if (!fs::is_directory(fs::exists(o.out, failed) ? fs::path(o.out) : parent, failed))
+    throw InputError("--out", "folder", "a folder, or a name for one in a folder that exists",
+                     o.out);
   BpeTrainer trainer;
   Progress progress(o.quiet);
   for (const auto& file : files) {
@@ -84,6 +87,8 @@ void train(const TrainOptions& o) {
                      fmt::format("at most {}, where no pair of tokens of this text occurs twice",
                                  learned.tokens.size() + kSpecialIds),
                      fmt::format("{}", o.vocab_size));
+  fs::create_directory(o.out, failed);
+  if (failed) throw InputError("--out", "folder", "one that can be made", o.out);
   write(disk, o.out + "/tiktoken.model", tiktoken_file(learned.tokens));
   write(disk, o.out + "/tokenizer_config.json", tokenizer_config(ordinary));
   const double density = static_cast<double>(learned.bytes) /

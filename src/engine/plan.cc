@@ -45,9 +45,10 @@ class Planner {
                   std::min<int64_t>(2, c_.num_experts)};
     plan_.floor_bytes = total(choice);
     if (plan_.floor_bytes > plan_.ram)
-      throw InputError(fmt::format("--ram {}: below the floor of this model, {} ({} bytes)",
-                                   format_size(plan_.ram), format_size(plan_.floor_bytes),
-                                   plan_.floor_bytes));
+      throw InputError(fmt::format("--ram {}{}: below the floor of this model, {} ({} bytes)",
+                                   format_size(plan_.ram),
+                                   plan_.options.ram ? "" : " (what is free)",
+                                   format_size(plan_.floor_bytes), plan_.floor_bytes));
     if (plan_.options.chunk) take_chunk(choice, least);
     choose_chunk(choice);
     choose_in_flight(choice);

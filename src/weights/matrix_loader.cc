@@ -49,6 +49,19 @@ void refuse_not_finite(const MatrixSource& source, const std::byte* data, int64_
       fmt::format("NaN or infinity at [{}, {}]", (first + at) / cols, (first + at) % cols));
 }
 
+// Whether a scale of these panels is the largest fp16, 65504, where quantising clips.
+bool at_fp16_limit(const WeightView& view, int64_t panel, int64_t panels) {
+  if (view.layout != Layout::kInt8Panels) return false;
+  constexpr uint16_t kLargest = 0x7bff;
+  const int64_t bytes = panel_scale_bytes(view.layout, view.cols);
+  for (int64_t at = panel * bytes; at < (panel + panels) * bytes; at += 2) {
+    uint16_t half;
+    std::memcpy(&half, view.scales + at, sizeof half);
+    if (half == kLargest) return true;
+  }
+  return false;
+}
+
 // What int8 blocks cannot hold: their scale is an fp16, which ends at 65504, for 127 steps.
 void refuse_beyond_int8(const MatrixSource& source, const std::byte* data, int64_t count,
                         int64_t first) {
@@ -138,19 +151,20 @@ void load_matrix(Reader& reader, Reader::Priority priority, Completion& completi
                  const MatrixSource& source, const WeightView& view, bool transposed) {
   const int64_t stored_cols = source.ref.shape[1], size = element_bytes(source.ref.dtype);
   const int64_t row_bytes = stored_cols * size;
-  const bool int8 = view.layout == Layout::kInt8Panels;
-  const auto read = [source, row_bytes, stored_cols, int8](Reader::Lane& lane, int64_t row,
-                                                           int64_t rows) {
+  const auto read = [source, row_bytes, stored_cols](Reader::Lane& lane, int64_t row,
+                                                     int64_t rows) {
     const auto bytes = lane.stage(source.snapshot->shard(source.ref.shard),
                                   source.ref.offset + static_cast<uint64_t>(row * row_bytes),
                                   static_cast<size_t>(rows * row_bytes));
     refuse_not_finite(source, bytes.data(), rows * stored_cols, row * stored_cols);
-    if (int8) refuse_beyond_int8(source, bytes.data(), rows * stored_cols, row * stored_cols);
     return bytes.data();
   };
   if (transposed) {
     reader.submit(priority, completion, [=](Reader::Lane& lane) {
-      pack_transposed(view, source.ref.dtype, read(lane, source.first_row, view.cols));
+      const std::byte* data = read(lane, source.first_row, view.cols);
+      pack_transposed(view, source.ref.dtype, data);
+      if (at_fp16_limit(view, 0, view.panels()))
+        refuse_beyond_int8(source, data, view.cols * stored_cols, source.first_row * stored_cols);
     });
     return;
   }
@@ -160,7 +174,11 @@ void load_matrix(Reader& reader, Reader::Priority priority, Completion& completi
   for (int64_t panel = 0; panel < panels; panel += step) {
     const int64_t first = panel * kPanelRows, rows = std::min(view.rows - first, step * kPanelRows);
     reader.submit(priority, completion, [=](Reader::Lane& lane) {
-      pack(view, source.ref.dtype, read(lane, source.first_row + first, rows), panel, rows);
+      const int64_t row = source.first_row + first;
+      const std::byte* data = read(lane, row, rows);
+      pack(view, source.ref.dtype, data, panel, rows);
+      if (at_fp16_limit(view, panel, ceil_div(rows, kPanelRows)))
+        refuse_beyond_int8(source, data, rows * stored_cols, row * stored_cols);
     });
   }
 }

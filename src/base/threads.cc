@@ -93,11 +93,11 @@ void ThreadPool::go(bool everyone) {
   epoch_.store(epoch, std::memory_order_release);
   epoch_.notify_all();
   execute(0);
-  uint32_t joined = static_cast<uint32_t>(size_ - 1);
-  if (everyone)
-    wait_until(left_, [joined](uint32_t now) { return now == joined; });
-  joined = static_cast<uint32_t>(gate_.fetch_and(~kOpen, std::memory_order_acq_rel) & ~kOpen);
-  wait_until(left_, [joined](uint32_t now) { return now == joined; });
+  const auto wait_for = [this](uint32_t workers) {
+    wait_until(left_, [workers](uint32_t now) { return now == workers; });
+  };
+  if (everyone) wait_for(static_cast<uint32_t>(size_ - 1));
+  wait_for(static_cast<uint32_t>(gate_.fetch_and(~kOpen, std::memory_order_acq_rel) & ~kOpen));
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 

@@ -20,7 +20,6 @@
 #include <exception>
 #include <mutex>
 #include <thread>
-#include <type_traits>
 #include <utility>
 #include <vector>
 

@@ -33,6 +33,30 @@ TEST(ThreadPool, EachThreadRunsOnce) {
   }
 }
 
+// Whoever comes in time takes pieces; every piece is taken once, nobody is still at work when the
+// call returns, and a run in between still has every thread.
+TEST(ThreadPool, ShareWaitsForThoseAloneThatHaveBegun) {
+  ThreadPool pool(4);
+  for (int round = 0; round < 2000; ++round) {
+    std::atomic<int> next{0}, inside{0}, done{0};
+    pool.share([&](int) {
+      ++inside;
+      while (next.fetch_add(1) < 5) ++done;
+      --inside;
+    });
+    ASSERT_EQ(done.load(), 5);
+    ASSERT_EQ(inside.load(), 0);
+    if (round % 10 != 0) continue;
+    std::atomic<int> ran{0};
+    pool.run([&](int) { ++ran; });
+    ASSERT_EQ(ran.load(), 4);
+  }
+  EXPECT_THROW(pool.share([](int thread) {
+    if (thread == 0) throw WorkError("boom");
+  }),
+               WorkError);
+}
+
 TEST(ThreadPool, SleepsBetweenRunsAndWakes) {
   ThreadPool pool(3);
   for (int round = 0; round < 5; ++round) {

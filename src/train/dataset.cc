@@ -110,6 +110,11 @@ void Packer::shuffle() {
 }
 
 void Packer::seek(const Position& position) {
+  if (position.epoch < 0 || position.document < 0 || position.document >= documents() ||
+      position.offset < 0)
+    throw InputError("training data", "position", fmt::format("a document of {}", documents()),
+                     fmt::format("epoch {}, document {}, offset {}", position.epoch,
+                                 position.document, position.offset));
   position_ = position;
   shuffle();
 }
@@ -123,9 +128,9 @@ PackedRow Packer::next() {
     if (position_.offset == 0 && !row.ids.empty())
       row.starts.push_back(static_cast<int64_t>(row.ids.size()));
     const auto length = static_cast<int64_t>(text.size());
-    while (row.ids.size() < wanted && position_.offset <= length)
-      row.ids.push_back(position_.offset < length ? text[static_cast<size_t>(position_.offset++)]
-                                                  : (++position_.offset, options_.end_id));
+    for (; row.ids.size() < wanted && position_.offset <= length; ++position_.offset)
+      row.ids.push_back(position_.offset < length ? text[static_cast<size_t>(position_.offset)]
+                                                  : options_.end_id);
     if (position_.offset <= length) break;
     position_.offset = 0;
     if (++position_.document < documents()) continue;

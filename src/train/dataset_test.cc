@@ -85,6 +85,8 @@ TEST(Packer, GoesOnWhereItStood) {
     ASSERT_EQ(whole.position(), resumed.position());
   }
   EXPECT_GT(whole.position().epoch, 1);
+  EXPECT_THROW(whole.seek({0, 30, 0}), InputError);
+  EXPECT_THROW(whole.seek({-1, 0, 0}), InputError);
 }
 
 TEST(Packer, EpochsAndSeedsHaveOrdersOfTheirOwn) {

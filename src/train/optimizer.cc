@@ -15,12 +15,6 @@ constexpr int kSteps = 5;
 // The root mean square that AdamW's updates have, so that one rate serves both.
 constexpr float kAdamRms = 0.2f;
 
-bool ends_with(const std::string& name, const char* end) {
-  const std::string tail = end;
-  return name.size() >= tail.size() &&
-         name.compare(name.size() - tail.size(), tail.size(), tail) == 0;
-}
-
 double sum_of_squares(Context& ctx, const Rows& x) {
   std::vector<double> rows(static_cast<size_t>(x.rows));
   ctx.each_row(x.rows, 8, [&](int64_t i) {
@@ -123,16 +117,15 @@ std::vector<double> muon(Context& ctx, const OptimizerOptions& o, const UpdateRu
 UpdateRule update_rule(const ModelConfig& c, const std::string& name, int64_t rows,
                        const OptimizerOptions& o) {
   UpdateRule rule;
-  rule.decay = !ends_with(name, "A_log") && !ends_with(name, "dt_bias");
+  rule.decay = !name.ends_with("A_log") && !name.ends_with("dt_bias");
   const auto is = [&](std::initializer_list<const char*> ends) {
     return std::any_of(ends.begin(), ends.end(),
-                       [&](const char* end) { return ends_with(name, end); });
+                       [&](const char* end) { return name.ends_with(end); });
   };
   const bool matrix = is({"_proj.weight", "_proj_with_mqa.weight", ".gate.weight", ".w1.weight",
                           ".w2.weight", ".w3.weight"});
   // b_proj has a row a head; the queries of Attention Residuals are vectors named _res_proj.
-  rule.muon =
-      o.muon && matrix && !is({".b_proj.weight", "_res_proj.weight", "attn_res_proj.weight"});
+  rule.muon = o.muon && matrix && !is({".b_proj.weight", "_res_proj.weight"});
   if (!rule.muon) return rule;
   const auto heads_of = [&](std::initializer_list<int64_t> pattern) {
     for (int64_t left = rows; left > 0;)

@@ -149,15 +149,18 @@ class RoutedExperts {
     Scratch::Frame frame(ctx_.scratch);
     const Rows gate = ctx_.scratch.rows(rows, c_.moe_intermediate_size);
     const Rows up = ctx_.scratch.rows(rows, c_.moe_intermediate_size);
-    std::vector<int32_t> tokens;
-    for (const Piece& p : pieces)
-      tokens.insert(tokens.end(), tokens_.begin() + p.first, tokens_.begin() + p.first + p.count);
     const bool one = routing_.tokens == 1;
-    const Operand all = one ? in : gather(ctx_, in, tokens);
+    Operand all = in;
+    if (!one) {
+      std::vector<int32_t> tokens;
+      for (const Piece& p : pieces)
+        tokens.insert(tokens.end(), tokens_.begin() + p.first, tokens_.begin() + p.first + p.count);
+      all = gather(ctx_, in, tokens);
+    }
     std::vector<Product> products;
     for (const Piece& p : pieces) {
       const ExpertWeights& w = lease_.weights(p.expert);
-      const Operand x = one ? in : slice(all, p.row, p.count);
+      const Operand x = one ? all : slice(all, p.row, p.count);
       products.push_back({w.w1, x, gate.slice(p.row, p.row + p.count)});
       products.push_back({w.w3, x, up.slice(p.row, p.row + p.count)});
     }

@@ -7,12 +7,10 @@
 namespace k3 {
 namespace {
 
-constexpr int64_t kTile = 16;
-
 // to[j][i] = from[i][j].
 void transpose(Context& ctx, const Rows& from, const Rows& to) {
-  ctx.each_row(ceil_div(from.cols, kTile), 1, [&](int64_t tile) {
-    const int64_t begin = tile * kTile, end = std::min(from.cols, begin + kTile);
+  ctx.each_row(ceil_div(from.cols, kPanelRows), 1, [&](int64_t tile) {
+    const int64_t begin = tile * kPanelRows, end = std::min(from.cols, begin + kPanelRows);
     for (int64_t i = 0; i < from.rows; ++i)
       for (int64_t j = begin; j < end; ++j) to.row(j)[i] = from.row(i)[j];
   });
@@ -21,16 +19,17 @@ void transpose(Context& ctx, const Rows& from, const Rows& to) {
 // The columns of b [k, n] as panels of sixteen, the rows of a weight matrix b'.
 void pack(Context& ctx, const Factor& b, float* panels) {
   const int64_t k = b.m(), n = b.n();
-  ctx.each_row(ceil_div(n, kTile), 1, [&](int64_t panel) {
-    const int64_t first = panel * kTile, width = std::min(kTile, n - first);
-    float* out = panels + panel * k * kTile;
-    if (width < kTile) std::fill_n(out, k * kTile, 0.0f);
+  ctx.each_row(ceil_div(n, kPanelRows), 1, [&](int64_t panel) {
+    const int64_t first = panel * kPanelRows, width = std::min(kPanelRows, n - first);
+    float* out = panels + panel * k * kPanelRows;
+    if (width < kPanelRows) std::fill_n(out, k * kPanelRows, 0.0f);
     if (b.transposition == kAsStored) {
-      for (int64_t i = 0; i < k; ++i) std::copy_n(b.rows.row(i) + first, width, out + i * kTile);
+      for (int64_t i = 0; i < k; ++i)
+        std::copy_n(b.rows.row(i) + first, width, out + i * kPanelRows);
     } else {
       for (int64_t j = 0; j < width; ++j) {
         const float* row = b.rows.row(first + j);
-        for (int64_t i = 0; i < k; ++i) out[i * kTile + j] = row[i];
+        for (int64_t i = 0; i < k; ++i) out[i * kPanelRows + j] = row[i];
       }
     }
   });
@@ -47,7 +46,7 @@ void gemm(Context& ctx, const Factor& a, const Factor& b, const Rows& c) {
     x = ctx.scratch.rows(m, k);
     transpose(ctx, a.rows, x);
   }
-  float* panels = ctx.scratch.take<float>(round_up(n, kTile) * k);
+  float* panels = ctx.scratch.take<float>(round_up(n, kPanelRows) * k);
   pack(ctx, b, panels);
   WeightView weight{Layout::kF32Panels, n, k, reinterpret_cast<const std::byte*>(panels), nullptr};
   Operand operand;
@@ -59,7 +58,7 @@ void gemm(Context& ctx, const Factor& a, const Factor& b, const Rows& c) {
 }
 
 int64_t gemm_cost(int64_t m, int64_t n, int64_t k) {
-  return Scratch::rows_cost(m, k) + Scratch::cost<float>(round_up(n, kTile) * k);
+  return Scratch::rows_cost(m, k) + Scratch::cost<float>(round_up(n, kPanelRows) * k);
 }
 
 }  // namespace k3

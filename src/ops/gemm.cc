@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/matmul.h"
+#include "weights/panels.h"
 
 namespace k3 {
 namespace {
@@ -22,15 +23,16 @@ void pack(Context& ctx, const Factor& b, float* panels) {
   ctx.each_row(ceil_div(n, kPanelRows), 1, [&](int64_t panel) {
     const int64_t first = panel * kPanelRows, width = std::min(kPanelRows, n - first);
     float* out = panels + panel * k * kPanelRows;
-    if (width < kPanelRows) std::fill_n(out, k * kPanelRows, 0.0f);
     if (b.transposition == kAsStored) {
-      for (int64_t i = 0; i < k; ++i)
-        std::copy_n(b.rows.row(i) + first, width, out + i * kPanelRows);
-    } else {
-      for (int64_t j = 0; j < width; ++j) {
-        const float* row = b.rows.row(first + j);
-        for (int64_t i = 0; i < k; ++i) out[i * kPanelRows + j] = row[i];
-      }
+      pack_f32_panels_transposed(Dtype::kF32,
+                                 reinterpret_cast<const std::byte*>(b.rows.data + first),
+                                 b.rows.stride, width, k, reinterpret_cast<std::byte*>(out));
+      return;
+    }
+    if (width < kPanelRows) std::fill_n(out, k * kPanelRows, 0.0f);
+    for (int64_t j = 0; j < width; ++j) {
+      const float* row = b.rows.row(first + j);
+      for (int64_t i = 0; i < k; ++i) out[i * kPanelRows + j] = row[i];
     }
   });
 }

@@ -231,8 +231,16 @@ void kda_and_mla(const Kernels& k, int repetitions) {
   for (int64_t i = 0; i < lanes; ++i) outs.push_back(mla_out.data() + i * latent);
   for (int64_t p = 0; p < positions; p += kMlaPage)
     page_list.push_back(pages.data() + p * channels);
-  const MlaLanes mla{lanes,       channels,         latent, queries.data(), visible.data(),
-                     outs.data(), page_list.data(), 0.1f,   scratch.data()};
+  MlaLanes mla;
+  mla.lanes = lanes;
+  mla.channels = channels;
+  mla.latent = latent;
+  mla.q = queries.data();
+  mla.visible = visible.data();
+  mla.out = outs.data();
+  mla.pages = page_list.data();
+  mla.scale = 0.1f;
+  mla.scratch = scratch.data();
 
   std::vector<Measurement> group;
   group.push_back({"fma", "GFLOP/s", 0, [&] { return fma_ceiling(k.isa, 0.01).amount / 1e9; }});

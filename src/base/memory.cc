@@ -68,19 +68,17 @@ uint64_t Buffer::rounded(uint64_t bytes) {
   return (bytes + unit - 1) / unit * unit;
 }
 
-Buffer::Buffer(MemoryAccount& account, std::string tag, uint64_t bytes)
-    : account_(&account), tag_(std::move(tag)), size_(bytes), mapped_(rounded(bytes)) {
-  if (bytes == 0) return;
-  account.charge(tag_, mapped_);
+void Buffer::map(uint64_t bytes, int flags) {
+  size_ = bytes;
+  mapped_ = rounded(bytes);
   // Huge pages need an aligned start: map one more and give back what is not used.
   const bool huge = mapped_ >= 2 * kHugePage;
   const uint64_t reserve = huge ? mapped_ + kHugePage : mapped_;
-  void* raw = mmap(nullptr, reserve, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (raw == MAP_FAILED) {
-    account.release(tag_, mapped_);
+  void* raw =
+      mmap(nullptr, reserve, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+  if (raw == MAP_FAILED)
     throw WorkError(
         fmt::format("memory: the system refused {} for '{}'", format_size(mapped_), tag_));
-  }
   auto start = reinterpret_cast<uintptr_t>(raw);
   if (huge) {
     const uintptr_t aligned = (start + kHugePage - 1) / kHugePage * kHugePage;
@@ -94,6 +92,37 @@ Buffer::Buffer(MemoryAccount& account, std::string tag, uint64_t bytes)
   data_ = reinterpret_cast<std::byte*>(start);
 }
 
+Buffer::Buffer(MemoryAccount& account, std::string tag, uint64_t bytes)
+    : account_(&account), tag_(std::move(tag)) {
+  if (bytes == 0) return;
+  account.charge(tag_, rounded(bytes));
+  charged_ = rounded(bytes);
+  try {
+    map(bytes, 0);
+  } catch (...) {
+    account.release(tag_, charged_);
+    throw;
+  }
+}
+
+Buffer Buffer::reserved(MemoryAccount& account, std::string tag, uint64_t most) {
+  Buffer buffer;
+  buffer.account_ = &account;
+  buffer.tag_ = std::move(tag);
+  buffer.map(most, MAP_NORESERVE);
+  return buffer;
+}
+
+void Buffer::charge(uint64_t bytes) {
+  constexpr uint64_t kStep = 4 * kHugePage;  // so that the account is asked rarely
+  const uint64_t upto = std::min(mapped_, (bytes + kStep - 1) / kStep * kStep);
+  if (upto < bytes)
+    throw WorkError(fmt::format("memory: '{}' needs {} where {} were set aside", tag_,
+                                format_size(bytes), format_size(mapped_)));
+  account_->charge(tag_, upto - charged_);
+  charged_ = upto;
+}
+
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   if (this == &other) return *this;
   reset();
@@ -102,16 +131,17 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   data_ = std::exchange(other.data_, nullptr);
   size_ = std::exchange(other.size_, 0);
   mapped_ = std::exchange(other.mapped_, 0);
+  charged_ = std::exchange(other.charged_, 0);
   return *this;
 }
 
 void Buffer::reset() {
   if (data_) {
     munmap(data_, mapped_);
-    account_->release(tag_, mapped_);
+    account_->release(tag_, charged_);
   }
   data_ = nullptr;
-  size_ = mapped_ = 0;
+  size_ = mapped_ = charged_ = 0;
 }
 
 uint64_t resident_bytes() { return status_kib("VmRSS:") * 1024; }

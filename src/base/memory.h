@@ -6,7 +6,8 @@
 //
 // Every allocation over 1 MB goes through an account, under a tag that `k3 plan` computes too. The
 // limit is hard: what would pass it fails, it never swaps. Buffers are page-aligned, zeroed, and
-// ask for huge pages from 4 MiB up. Ownership: a Buffer owns its bytes and gives them back to the
+// ask for huge pages from 4 MiB up. A reserved Buffer has its address and its zeros from the start
+// and is charged as it is committed. Ownership: a Buffer owns its bytes and gives them back to the
 // operating system (and to the account) when it goes. Thread rule: an account may be used from any
 // thread; a Buffer belongs to one owner.
 #pragma once
@@ -45,6 +46,12 @@ class Buffer {
  public:
   Buffer() = default;
   Buffer(MemoryAccount& account, std::string tag, uint64_t bytes);
+  // Addresses for `most` bytes, none of them charged yet: for what cannot be planned.
+  static Buffer reserved(MemoryAccount& account, std::string tag, uint64_t most);
+  // Charges the first `bytes`, which may be touched from now on. Throws WorkError above the limit.
+  void commit(uint64_t bytes) {
+    if (bytes > charged_) charge(bytes);
+  }
   ~Buffer() { reset(); }
   Buffer(Buffer&& other) noexcept { *this = std::move(other); }
   Buffer& operator=(Buffer&& other) noexcept;
@@ -62,10 +69,13 @@ class Buffer {
   static uint64_t rounded(uint64_t bytes);
 
  private:
+  void map(uint64_t bytes, int flags);
+  void charge(uint64_t bytes);
+
   MemoryAccount* account_ = nullptr;
   std::string tag_;
   std::byte* data_ = nullptr;
-  uint64_t size_ = 0, mapped_ = 0;
+  uint64_t size_ = 0, mapped_ = 0, charged_ = 0;
 };
 
 // Resident set of this process now and at its peak, from the kernel; 0 where it cannot be read.

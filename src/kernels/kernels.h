@@ -107,6 +107,20 @@ constexpr int64_t kMlaSegment = 256;
 // A lane's part from one or more segments: acc[latent], m, sum.
 constexpr int64_t mla_part_floats(int64_t latent) { return round_up(latent + 2, 16); }
 
+// c (+)= a b: element (i, j) is one chain of fma over p, ascending, of a_ip b_pj, begun from c_ij
+// or, if `fresh`, from zero. a_ip lies at i * a_row + p * a_col, so a transposed a costs nothing;
+// rows of b and c are contiguous. c overlaps neither.
+struct GemmTile {
+  int64_t m = 0, n = 0, k = 0;
+  const float* a = nullptr;
+  int64_t a_row = 0, a_col = 1;
+  const float* b = nullptr;
+  int64_t b_row = 0;
+  float* c = nullptr;
+  int64_t c_stride = 0;
+  bool fresh = false;
+};
+
 struct Kernels {
   Isa isa;
 
@@ -145,6 +159,8 @@ struct Kernels {
                         int64_t n, float* y);
 
   void (*sigmoid)(const float* x, int64_t n, float* y);
+  void (*softplus)(const float* x, int64_t n, float* y);  // log(1 + e^x)
+  void (*tanh)(const float* x, int64_t n, float* y);
   void (*mul_sigmoid)(const float* x, const float* gate, int64_t n, float* y);  // x * sigmoid(gate)
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* y);    // silu(gate) * up
   // beta tanh(gate/beta) sigmoid(gate) * linear_beta tanh(up/linear_beta); linear_beta 0: times up.
@@ -170,6 +186,8 @@ struct Kernels {
   // [width-1][channels], replaced by the last ones; w: [width][channels]. y may not alias x.
   void (*short_conv)(const float* x, int64_t tokens, int64_t stride, int64_t channels,
                      int64_t width, const float* w, float* history, float* y);
+
+  void (*gemm)(const GemmTile& tile);
 
   void (*kda)(const KdaHead& head, int64_t group_begin, int64_t group_end);  // 16-column groups
   void (*mla)(const MlaLanes& lanes);

@@ -24,6 +24,7 @@ constexpr int kFewTokens = 3;
 constexpr int kBlockF32Tokens = 2;
 constexpr int kMlaGroups = 1, kMlaTile = 4;
 constexpr int kKdaGroups = 2;
+constexpr int kGemmRows = 6, kGemmVectors = 1;
 
 struct F32x16 {
   __m256 lo, hi;

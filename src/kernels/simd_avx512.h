@@ -31,6 +31,7 @@ constexpr int kFewTokens = 4;
 constexpr int kBlockF32Tokens = 6;
 constexpr int kMlaGroups = 3, kMlaTile = 8;
 constexpr int kKdaGroups = 4;
+constexpr int kGemmRows = 8, kGemmVectors = 3;
 
 struct F32x16 {
   __m512 v;

@@ -26,6 +26,7 @@ constexpr int kFewTokens = 2;
 constexpr int kBlockF32Tokens = 1;
 constexpr int kMlaGroups = 1, kMlaTile = 2;
 constexpr int kKdaGroups = 1;
+constexpr int kGemmRows = 4, kGemmVectors = 1;
 
 struct F32x16 {
   float v[16];

@@ -11,6 +11,7 @@ namespace {
 // Each builds on the ones before it.
 // clang-format off
 #include "kernels/elementwise.inc"
+#include "kernels/gemm.inc"
 #include "kernels/quantize.inc"
 #include "kernels/matmul.inc"
 #include "kernels/kda.inc"

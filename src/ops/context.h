@@ -30,16 +30,23 @@ struct Rows {
   }
 };
 
-// A stack of temporary arrays. A Frame gives back all that was taken since it began.
+// A stack of temporary arrays. A Frame gives back all that was taken since it began, unless a tape
+// still needs it.
 class Scratch {
  public:
-  Scratch(MemoryAccount& account, int64_t bytes)
-      : buffer_(account, "scratch", static_cast<uint64_t>(bytes)) {}
+  // Planned: `bytes` at once. Growing: charged as it is used, up to `bytes`.
+  enum Kind { kPlanned, kGrowing };
+  Scratch(MemoryAccount& account, int64_t bytes, Kind kind = kPlanned)
+      : buffer_(kind == kPlanned
+                    ? Buffer(account, "scratch", static_cast<uint64_t>(bytes))
+                    : Buffer::reserved(account, "scratch", static_cast<uint64_t>(bytes))) {}
 
   class Frame {
    public:
     explicit Frame(Scratch& scratch) : scratch_(scratch), mark_(scratch.used_) {}
-    ~Frame() { scratch_.used_ = mark_; }
+    ~Frame() {
+      if (!scratch_.kept_) scratch_.used_ = mark_;
+    }
     Frame(const Frame&) = delete;
     Frame& operator=(const Frame&) = delete;
 
@@ -58,6 +65,7 @@ class Scratch {
     const int64_t bytes = cost<T>(count);
     if (used_ + bytes > static_cast<int64_t>(buffer_.size()))
       throw WorkError("scratch memory: the plan of this forward pass was too small");
+    buffer_.commit(static_cast<uint64_t>(used_ + bytes));
     T* at = reinterpret_cast<T*>(buffer_.data() + used_);
     used_ += bytes;
     return at;
@@ -66,6 +74,12 @@ class Scratch {
     const int64_t stride = row_stride(cols);
     return {take<float>(count * stride), count, cols, stride};
   }
+  // While kept, frames that end give nothing back.
+  void keep(bool kept) { kept_ = kept; }
+  const std::byte* base() const { return buffer_.data(); }
+  int64_t used() const { return used_; }
+  int64_t size() const { return static_cast<int64_t>(buffer_.size()); }
+
   // Rows start on cache lines.
   static constexpr int64_t row_stride(int64_t cols) { return round_up(cols, 16); }
   static constexpr int64_t rows_cost(int64_t count, int64_t cols) {
@@ -75,6 +89,7 @@ class Scratch {
  private:
   Buffer buffer_;
   int64_t used_ = 0;
+  bool kept_ = false;
 };
 
 // How activations meet block-format weights (--activations); kFp32 is also the exact arithmetic.
@@ -92,12 +107,18 @@ class Observer {
                        int64_t rows, int64_t cols) = 0;
 };
 
+class Tape;  // ops/tape.h
+
 struct Context {
   ThreadPool& pool;
   const Kernels& kernels;
   Scratch& scratch;
   Activations activations = Activations::k16;
   Observer* observer = nullptr;
+  Tape* tape = nullptr;  // records the operations for the way back
+
+  // Where f(x) goes that may overwrite x: there, or beside it while a tape still needs x.
+  Rows over(const Rows& x) const { return tape ? scratch.rows(x.rows, x.cols) : x; }
 
   void observe(std::string_view what, int layer, int64_t first_row, const Rows& values) const {
     if (observer) observer->see(what, layer, first_row, values);
@@ -108,6 +129,19 @@ struct Context {
   void each_row(int64_t rows, int64_t grain, F&& body) const {
     pool.parallel_for(rows, grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) body(i);
+    });
+  }
+
+  // Runs body(task, work) for every task, with `floats` of work space from scratch for each thread.
+  template <class F>
+  void each_task(int64_t tasks, int64_t floats, F&& body) const {
+    Scratch::Frame frame(scratch);
+    const int64_t stride = Scratch::row_stride(floats);
+    float* work = scratch.take<float>(pool.size() * stride);
+    std::atomic<int64_t> next{0};
+    pool.share([&](int thread) {
+      for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tasks;)
+        body(i, work + thread * stride);
     });
   }
 };

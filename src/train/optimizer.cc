@@ -182,8 +182,7 @@ std::vector<double> update(Context& ctx, const OptimizerOptions& o, const Update
 int64_t update_cost(int64_t rows, int64_t cols) {
   const int64_t n = std::min(rows, cols);
   return 2 * Scratch::rows_cost(rows, cols) + 2 * Scratch::rows_cost(n, n) +
-         std::max(
-             {gemm_cost(n, n, std::max(rows, cols)), gemm_cost(n, n, n), gemm_cost(rows, cols, n)});
+         gemm_cost(n, std::max(rows, cols));
 }
 
 float learning_rate(const Schedule& s, int64_t step) {

@@ -135,32 +135,31 @@ void short_conv_backward(const T* x, const T* history, const T* c, const T* s, c
 }
 
 // Attention Residuals (training.md 3.3): h = sum_i p_i v_i, p = softmax(s), s_i = r_i (u . v_i),
-// u = proj * norm. p: [count], as the forward found it.
-template <class T>
-void mix_residuals_backward(const T* const* v, const T* p, int64_t count, const T* norm,
-                            const T* proj, T eps, int64_t n, const T* dh, T* const* dv, T* dnorm,
-                            T* dproj) {
-  std::vector<T> along(static_cast<size_t>(count));
-  T mean = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    T dot = 0;
-    for (int64_t c = 0; c < n; ++c) dot += dh[c] * v[i][c];
-    along[static_cast<size_t>(i)] = dot;
-    mean += p[i] * dot;
-  }
-  for (int64_t i = 0; i < count; ++i) {
-    T squares = 0, score = 0;
+// with the query u = norm * proj. softmax(x, n, p) is the forward's.
+template <class T, class Softmax>
+void mix_residuals_backward(const T* const* v, int64_t count, const T* query, T eps, int64_t n,
+                            Softmax softmax, const T* dh, T* const* dv, T* dquery) {
+  const auto size = static_cast<size_t>(count);
+  std::vector<T> along(size), score(size), r(size), p(size);
+  for (size_t i = 0; i < size; ++i) {
+    T dot = 0, squares = 0, sum = 0;
     for (int64_t c = 0; c < n; ++c) {
+      dot += dh[c] * v[i][c];
       squares += v[i][c] * v[i][c];
-      score += norm[c] * proj[c] * v[i][c];
+      sum += query[c] * v[i][c];
     }
-    const T r = 1 / std::sqrt(squares / static_cast<T>(n) + eps);
-    const T ds = p[i] * (along[static_cast<size_t>(i)] - mean);
-    const T pull = r * r * r * score / static_cast<T>(n);
+    along[i] = dot;
+    r[i] = 1 / std::sqrt(squares / static_cast<T>(n) + eps);
+    score[i] = r[i] * sum;
+  }
+  softmax(score.data(), count, p.data());
+  T mean = 0;
+  for (size_t i = 0; i < size; ++i) mean += p[i] * along[i];
+  for (size_t i = 0; i < size; ++i) {
+    const T ds = p[i] * (along[i] - mean), pull = r[i] * r[i] * score[i] / static_cast<T>(n);
     for (int64_t c = 0; c < n; ++c) {
-      dv[i][c] += p[i] * dh[c] + ds * (r * norm[c] * proj[c] - v[i][c] * pull);
-      dproj[c] += ds * norm[c] * v[i][c] * r;
-      dnorm[c] += ds * proj[c] * v[i][c] * r;
+      dv[i][c] += p[i] * dh[c] + ds * (r[i] * query[c] - v[i][c] * pull);
+      dquery[c] += ds * v[i][c] * r[i];
     }
   }
 }
@@ -346,13 +345,6 @@ void attention_backward(const Attention<T>& a, const T* out, const T* top, const
       }
     }
   }
-}
-
-// Next-token loss of one row: -log softmax(logits)[target]; dlogits += scale (p - 1[target]).
-// p: the softmax, as the kernels make it.
-template <class T>
-void cross_entropy_backward(const T* p, int64_t target, T scale, int64_t n, T* dlogits) {
-  for (int64_t i = 0; i < n; ++i) dlogits[i] += scale * (p[i] - (i == target ? T(1) : T(0)));
 }
 
 }  // namespace k3

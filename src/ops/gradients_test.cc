@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/storage.h"
+#include "ops/cross_entropy.h"
 #include "weights/safetensors.h"
 
 namespace k3 {
@@ -167,13 +168,23 @@ TEST(Gradients, ShortConvolution) {
   expect_gradient(grad_state, c, "grad_state0");
 }
 
+// The forward's softmax, in whatever number.
+template <class T>
+void softmax(const T* x, int64_t n, T* p) {
+  const T top = *std::max_element(x, x + n);
+  T total = 0;
+  for (int64_t i = 0; i < n; ++i) total += std::exp(x[i] - top);
+  for (int64_t i = 0; i < n; ++i) p[i] = std::exp(x[i] - top) / total;
+}
+
 TEST(Gradients, AttentionResiduals) {
   for (const char* name : {"attn_res", "attn_res_one_block"}) {
     const Component c(name);
     const int64_t tokens = c.dim("out", 0), n = c.dim("out", 1);
     const int64_t blocks = c.dim("block_residual", 1);
     Values dblock = like(c["block_residual"]), dsum = like(c["prefix_sum"]);
-    Values dnorm = like(c["norm_weight"]), dproj = like(c["proj_weight"]);
+    Values query = c["norm_weight"], dquery = like(query);
+    for (size_t i = 0; i < query.size(); ++i) query[i] *= c["proj_weight"][i];
     for (int64_t t = 0; t < tokens; ++t) {
       std::vector<const float*> v;
       std::vector<float*> dv;
@@ -183,24 +194,14 @@ TEST(Gradients, AttentionResiduals) {
       }
       v.push_back(&c["prefix_sum"][static_cast<size_t>(t * n)]);
       dv.push_back(&dsum[static_cast<size_t>(t * n)]);
-      std::vector<double> score;
-      double top = -1e300, total = 0;
-      for (const float* value : v) {
-        double squares = 0, dot = 0;
-        for (int64_t i = 0; i < n; ++i) {
-          squares += double{value[i]} * value[i];
-          dot += double{c["norm_weight"][static_cast<size_t>(i)]} *
-                 c["proj_weight"][static_cast<size_t>(i)] * value[i];
-        }
-        score.push_back(dot / std::sqrt(squares / static_cast<double>(n) + 1e-5));
-        top = std::max(top, score.back());
-      }
-      for (double& x : score) total += (x = std::exp(x - top));
-      Values p;
-      for (const double x : score) p.push_back(static_cast<float>(x / total));
-      mix_residuals_backward(
-          v.data(), p.data(), blocks + 1, c["norm_weight"].data(), c["proj_weight"].data(), 1e-5f,
-          n, &c["d_out"][static_cast<size_t>(t * n)], dv.data(), dnorm.data(), dproj.data());
+      mix_residuals_backward(v.data(), blocks + 1, query.data(), 1e-5f, n, softmax<float>,
+                             &c["d_out"][static_cast<size_t>(t * n)], dv.data(), dquery.data());
+    }
+    // query = norm * proj, so each gets the other's share.
+    Values dnorm = dquery, dproj = dquery;
+    for (size_t i = 0; i < dquery.size(); ++i) {
+      dnorm[i] *= c["proj_weight"][i];
+      dproj[i] *= c["norm_weight"][i];
     }
     expect_gradient(dblock, c, "grad_block_residual");
     expect_gradient(dsum, c, "grad_prefix_sum");
@@ -490,19 +491,222 @@ TEST(Gradients, AttentionAgreesWithDifferences) {
   check_differences(v, dv, f);
 }
 
+TEST(Gradients, RmsNormsAgreeWithDifferences) {
+  std::mt19937 random(5);
+  const int64_t n = 7;
+  Doubles x = normal(7, random), w = normal(7, random), gate = normal(7, random);
+  const Doubles dy = normal(7, random);
+  const auto f = [&](bool gated) {
+    double squares = 0, sum = 0;
+    for (const double v : x) squares += v * v;
+    for (size_t i = 0; i < 7; ++i)
+      sum += dy[i] * w[i] * x[i] / std::sqrt(squares / 7 + 1e-3) * (gated ? sigmoid(gate[i]) : 1);
+    return sum;
+  };
+  Doubles dx(7, 0.0), dw(7, 0.0);
+  rms_norm_backward(x.data(), w.data(), 1e-3, n, dy.data(), dx.data(), dw.data());
+  check_differences(x, dx, [&] { return f(false); });
+  check_differences(w, dw, [&] { return f(false); });
+
+  Doubles s, gx(7, 0.0), gw(7, 0.0), gg(7, 0.0);
+  for (const double g : gate) s.push_back(sigmoid(g));
+  rms_norm_gated_backward(x.data(), w.data(), s.data(), 1e-3, n, dy.data(), gx.data(), gw.data(),
+                          gg.data());
+  check_differences(x, gx, [&] { return f(true); });
+  check_differences(w, gw, [&] { return f(true); });
+  check_differences(gate, gg, [&] { return f(true); });
+}
+
+TEST(Gradients, SituAgreesWithDifferences) {
+  std::mt19937 random(6);
+  for (const double linear : {3.0, 0.0}) {
+    Doubles gate = normal(9, random), up = normal(9, random);
+    for (double& g : gate) g *= 4;  // into the bound
+    const Doubles dy = normal(9, random);
+    const auto bounded = [&](double u) { return linear == 0 ? u : std::tanh(u / linear); };
+    const auto f = [&] {
+      double sum = 0;
+      for (size_t i = 0; i < 9; ++i)
+        sum += dy[i] * 2 * std::tanh(gate[i] / 2) * sigmoid(gate[i]) * (linear == 0 ? 1 : linear) *
+               bounded(up[i]);
+      return sum;
+    };
+    Doubles t, s, w, dgate(9, 0.0), dup(9, 0.0);
+    for (const double g : gate) t.push_back(std::tanh(g / 2)), s.push_back(sigmoid(g));
+    for (const double u : up) w.push_back(bounded(u));
+    situ_backward(t.data(), s.data(), w.data(), 2.0, linear, 9, dy.data(), dgate.data(),
+                  dup.data());
+    check_differences(gate, dgate, f);
+    check_differences(up, dup, f);
+  }
+}
+
+TEST(Gradients, DecaysAgreeWithDifferences) {
+  std::mt19937 random(7);
+  for (const bool bounded : {true, false}) {
+    Doubles raw = normal(8, random), bias = normal(8, random), A = {0.3};
+    const Doubles dg = normal(8, random);
+    const auto f = [&] {
+      double sum = 0;
+      for (size_t i = 0; i < 8; ++i) {
+        const double a = std::exp(A[0]), z = raw[i] + bias[i];
+        sum += dg[i] * (bounded ? -5 * sigmoid(a * z) : -a * std::log1p(std::exp(z)));
+      }
+      return sum;
+    };
+    Doubles s, g, draw(8, 0.0), dbias(8, 0.0), dA(1, 0.0);
+    const double a = std::exp(A[0]);
+    for (size_t i = 0; i < 8; ++i) {
+      const double z = raw[i] + bias[i];
+      s.push_back(sigmoid(bounded ? a * z : z));
+      g.push_back(-a * std::log1p(std::exp(z)));
+    }
+    if (bounded)
+      decay_bounded_backward(raw.data(), bias.data(), s.data(), a, -5.0, 8, dg.data(), draw.data(),
+                             dbias.data(), dA.data());
+    else
+      decay_softplus_backward(g.data(), s.data(), a, 8, dg.data(), draw.data(), dbias.data(),
+                              dA.data());
+    check_differences(raw, draw, f);
+    check_differences(bias, dbias, f);
+    check_differences(A, dA, f);
+  }
+}
+
+TEST(Gradients, ShortConvolutionAgreesWithDifferences) {
+  std::mt19937 random(8);
+  const int64_t tokens = 6, n = 3, taps = 4;
+  Doubles x = normal(18, random), history = normal(9, random), w = normal(12, random);
+  const Doubles dy = normal(18, random);
+  const auto convolve = [&] {
+    Doubles c(18, 0.0);
+    for (int64_t t = 0; t < tokens; ++t)
+      for (int64_t i = 0; i < n; ++i)
+        for (int64_t j = 0; j < taps; ++j) {
+          const int64_t from = t - taps + 1 + j;
+          c[static_cast<size_t>(t * n + i)] +=
+              w[static_cast<size_t>(j * n + i)] *
+              (from >= 0 ? x[static_cast<size_t>(from * n + i)]
+                         : history[static_cast<size_t>((from + taps - 1) * n + i)]);
+        }
+    return c;
+  };
+  const auto f = [&] {
+    const Doubles c = convolve();
+    double sum = 0;
+    for (size_t i = 0; i < c.size(); ++i) sum += dy[i] * c[i] * sigmoid(c[i]);
+    return sum;
+  };
+  const Doubles c = convolve();
+  Doubles s, dx(18, 0.0), dw(12, 0.0), dhistory(9, 0.0);
+  for (const double v : c) s.push_back(sigmoid(v));
+  short_conv_backward(x.data(), history.data(), c.data(), s.data(), w.data(), tokens, n, taps, n,
+                      dy.data(), dx.data(), dw.data(), dhistory.data());
+  check_differences(x, dx, f);
+  check_differences(w, dw, f);
+  check_differences(history, dhistory, f);
+}
+
+TEST(Gradients, AttentionResidualsAgreeWithDifferences) {
+  std::mt19937 random(9);
+  const size_t n = 5, count = 3;
+  Doubles v = normal(count * n, random), query = normal(n, random);
+  const Doubles dh = normal(n, random);
+  const auto f = [&] {
+    Doubles score, p(count);
+    for (size_t b = 0; b < count; ++b) {
+      double squares = 0, dot = 0;
+      for (size_t i = 0; i < n; ++i) {
+        squares += v[b * n + i] * v[b * n + i];
+        dot += query[i] * v[b * n + i];
+      }
+      score.push_back(dot / std::sqrt(squares / static_cast<double>(n) + 1e-3));
+    }
+    softmax(score.data(), static_cast<int64_t>(count), p.data());
+    double sum = 0;
+    for (size_t b = 0; b < count; ++b)
+      for (size_t i = 0; i < n; ++i) sum += dh[i] * p[b] * v[b * n + i];
+    return sum;
+  };
+  Doubles dv(v.size(), 0.0), dquery(n, 0.0);
+  const double* from[] = {&v[0], &v[n], &v[2 * n]};
+  double* to[] = {&dv[0], &dv[n], &dv[2 * n]};
+  mix_residuals_backward(from, static_cast<int64_t>(count), query.data(), 1e-3,
+                         static_cast<int64_t>(n), softmax<double>, dh.data(), to, dquery.data());
+  check_differences(v, dv, f);
+  check_differences(query, dquery, f);
+}
+
+TEST(Gradients, RouterAgreesWithDifferences) {
+  std::mt19937 random(10);
+  const int32_t ids[] = {1, 4, 5};
+  for (const bool soft : {true, false})
+    for (const bool renormalize : {true, false}) {
+      Doubles logits = normal(6, random);
+      const Doubles dp = normal(3, random);
+      const auto scores = [&] {
+        Doubles s(6);
+        softmax(logits.data(), 6, s.data());
+        if (!soft)
+          for (size_t e = 0; e < 6; ++e) s[e] = sigmoid(logits[e]);
+        return s;
+      };
+      const auto f = [&] {
+        const Doubles s = scores();
+        const double total = s[1] + s[4] + s[5];
+        double sum = 0;
+        for (size_t i = 0; i < 3; ++i)
+          sum += dp[i] * 2.5 * s[static_cast<size_t>(ids[i])] / (renormalize ? total : 1);
+        return sum;
+      };
+      Doubles dlogits(6, 0.0);
+      router_backward(scores().data(), 6, soft, ids, 3, renormalize, 2.5, dp.data(),
+                      dlogits.data());
+      check_differences(logits, dlogits, f);
+    }
+}
+
+// The loss's own lines run in float (a softmax of the kernels'), so the differences of the plain
+// definition are taken in double and the bound is float's.
 TEST(Gradients, CrossEntropyAgreesWithDifferences) {
   std::mt19937 random(4);
-  Doubles logits = normal(8, random);
-  const auto softmax = [&] {
-    Doubles p;
-    double total = 0;
-    for (const double l : logits) total += std::exp(l);
-    for (const double l : logits) p.push_back(std::exp(l) / total);
-    return p;
+  Doubles logits = normal(2 * 8, random);
+  const int32_t targets[] = {5, 0, -1};
+  MemoryAccount account(1 << 20);
+  ThreadPool pool(2);
+  Scratch scratch(account, 1 << 16);
+  Context ctx{pool, kernels(best_isa()), scratch};
+  const Rows rows = scratch.rows(3, 8), nll = scratch.rows(3, 1);
+  for (int64_t i = 0; i < 3; ++i)
+    for (int64_t c = 0; c < 8; ++c)
+      rows.row(i)[c] = i < 2 ? static_cast<float>(logits[static_cast<size_t>(i * 8 + c)]) : 1.0f;
+  cross_entropy(ctx, rows, targets, 2.0f, nll);
+  const auto f = [&] {
+    double sum = 0;
+    for (size_t i = 0; i < 2; ++i) {
+      double total = 0;
+      for (size_t c = 0; c < 8; ++c) total += std::exp(logits[i * 8 + c]);
+      sum += std::log(total) - logits[i * 8 + static_cast<size_t>(targets[i])];
+    }
+    return sum;
   };
-  Doubles d(8, 0.0);
-  cross_entropy_backward(softmax().data(), 5, 2.0, 8, d.data());
-  check_differences(logits, d, [&] { return -2 * std::log(softmax()[5]); });
+  EXPECT_NEAR(*nll.row(0) + *nll.row(1), f(), 1e-6);
+  EXPECT_EQ(*nll.row(2), 0.0f);
+  for (int64_t i = 0; i < 3; ++i)
+    for (int64_t c = 0; c < 8; ++c) {
+      if (i == 2) {
+        EXPECT_EQ(rows.row(i)[c], 0.0f);
+        continue;
+      }
+      double& x = logits[static_cast<size_t>(i * 8 + c)];
+      const double kept = x, h = 1e-5;
+      x = kept + h;
+      const double up = f();
+      x = kept - h;
+      const double down = f();
+      x = kept;
+      EXPECT_NEAR(rows.row(i)[c], 2 * (up - down) / (2 * h), 1e-6) << i << " " << c;
+    }
 }
 
 }  // namespace

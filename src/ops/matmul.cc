@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <vector>
 
+#include "ops/gemm.h"
+#include "ops/gradients.h"
+#include "ops/tape.h"
+
 namespace k3 {
 namespace {
 
@@ -97,6 +101,15 @@ int64_t prepare_cost(int64_t tokens, int64_t cols) {
                   Scratch::rows_cost(tokens, cols));
 }
 
+// dx += dy: of a sum that grew in place and of a copy.
+static void pass_back(Context& ctx, const Rows& x, const Rows& y,
+                      std::initializer_list<Rows> made) {
+  ctx.tape->record(ctx, made, [=, tape = ctx.tape](Context& back) {
+    const Rows dy = tape->gradient(y), dx = tape->gradient(x);
+    back.each_row(x.rows, 16, [&](int64_t i) { back.kernels.add(dy.row(i), x.cols, dx.row(i)); });
+  });
+}
+
 Operand prepare(Context& ctx, const Rows& x, Layout layout) {
   Operand operand;
   operand.form = activation_form(ctx.activations, layout);
@@ -109,6 +122,7 @@ Operand prepare(Context& ctx, const Rows& x, Layout layout) {
       values = ctx.scratch.rows(x.rows, x.cols);
       ctx.each_row(x.rows, 16,
                    [&](int64_t i) { ctx.kernels.round_mxfp8(x.row(i), x.cols, values.row(i)); });
+      if (ctx.tape) pass_back(ctx, x, values, {values});  // straight through the rounding
     }
     operand.f32 = values.data;
     operand.f32_stride = values.stride;
@@ -132,6 +146,21 @@ Operand slice(const Operand& x, int64_t begin, int64_t count) {
   return part;
 }
 
+// The way back of a gather: a row's gradient is the sum of its copies', in their order.
+static void scatter_back(Context& ctx, const Operand& x, std::span<const int32_t> rows,
+                         const Rows& copy) {
+  std::vector<std::vector<int32_t>> copies(static_cast<size_t>(x.tokens));
+  for (size_t i = 0; i < rows.size(); ++i)
+    copies[static_cast<size_t>(rows[i])].push_back(static_cast<int32_t>(i));
+  ctx.tape->record(ctx, {copy}, [=, copies = std::move(copies), tape = ctx.tape](Context& back) {
+    const Rows dy = tape->gradient(copy), dx = tape->gradient(x);
+    back.each_row(x.tokens, 16, [&](int64_t t) {
+      for (const int32_t i : copies[static_cast<size_t>(t)])
+        back.kernels.add(dy.row(i), x.cols, dx.row(t));
+    });
+  });
+}
+
 Operand gather(Context& ctx, const Operand& x, std::span<const int32_t> rows) {
   Operand out = x;
   out.tokens = static_cast<int64_t>(rows.size());
@@ -143,6 +172,7 @@ Operand gather(Context& ctx, const Operand& x, std::span<const int32_t> rows) {
     });
     out.f32 = copy.data;
     out.f32_stride = copy.stride;
+    if (ctx.tape) scatter_back(ctx, x, rows, copy);
     return out;
   }
   const auto bytes = static_cast<size_t>(x.quantized_stride);
@@ -153,6 +183,28 @@ Operand gather(Context& ctx, const Operand& x, std::span<const int32_t> rows) {
   });
   out.quantized = copy;
   return out;
+}
+
+// dx += dy W, dW += dy' x.
+static void matmul_back(Context& ctx, std::span<const Product> products) {
+  for (const Product& p : products) ctx.tape->start(ctx, p.y);
+  ctx.tape->record(
+      ctx, {},
+      [all = std::vector<Product>(products.begin(), products.end()),
+       tape = ctx.tape](Context& back) {
+        std::vector<Gemm> inputs, weights;
+        for (const Product& p : all) {
+          if (p.x.tokens == 0) continue;
+          assert(p.x.form == ActivationForm::kF32);
+          const Rows dy = tape->gradient(p.y), dx = tape->gradient(p.x);
+          const Rows x{const_cast<float*>(p.x.f32), p.x.tokens, p.x.cols, p.x.f32_stride};
+          const Tape::Matrix& w = tape->matrix(p.weight);
+          weights.push_back({{dy, kTransposed}, {x}, w.gradient, kAdd});
+          inputs.push_back({{dy}, {w.values}, dx, kAdd});
+        }
+        gemm(back, inputs);
+        gemm(back, weights);
+      });
 }
 
 void matmul(Context& ctx, std::span<const Product> products) {
@@ -191,11 +243,76 @@ void matmul(Context& ctx, std::span<const Product> products) {
     run_tasks(0);
   else
     ctx.pool.share(run_tasks);
+  if (ctx.tape) matmul_back(ctx, products);
 }
 
 void rms_norm(Context& ctx, const Rows& x, const float* w, float eps, const Rows& y) {
   ctx.each_row(x.rows, 8,
                [&](int64_t i) { ctx.kernels.rms_norm(x.row(i), w, eps, x.cols, y.row(i)); });
+  if (!ctx.tape) return;
+  ctx.tape->record(ctx, {y}, [=, tape = ctx.tape](Context& back) {
+    const Rows dy = tape->gradient(y), dx = tape->gradient(x);
+    sum_over_rows(back, x.rows, x.cols, tape->vector(w),
+                  [&](int64_t begin, int64_t end, float* dw) {
+                    for (int64_t i = begin; i < end; ++i)
+                      rms_norm_backward(x.row(i), w, eps, x.cols, dy.row(i), dx.row(i), dw);
+                  });
+  });
+}
+
+Rows rms_norm(Context& ctx, const Rows& x, const float* w, float eps) {
+  const Rows y = ctx.over(x);
+  rms_norm(ctx, x, w, eps, y);
+  return y;
+}
+
+Rows sigmoid(Context& ctx, const Rows& x) {
+  const Rows y = ctx.over(x);
+  ctx.each_row(x.rows, 64, [&](int64_t i) { ctx.kernels.sigmoid(x.row(i), x.cols, y.row(i)); });
+  if (ctx.tape)
+    ctx.tape->record(ctx, {y}, [=, tape = ctx.tape](Context& back) {
+      const Rows dy = tape->gradient(y), dx = tape->gradient(x);
+      back.each_row(x.rows, 64, [&](int64_t i) {
+        for (int64_t c = 0; c < x.cols; ++c) {
+          const float s = y.row(i)[c];
+          dx.row(i)[c] += dy.row(i)[c] * s * (1 - s);
+        }
+      });
+    });
+  return y;
+}
+
+Rows mul_sigmoid(Context& ctx, const Rows& x, const Rows& gate) {
+  const Rows y = ctx.over(x);
+  ctx.each_row(x.rows, 16, [&](int64_t i) {
+    ctx.kernels.mul_sigmoid(x.row(i), gate.row(i), x.cols, y.row(i));
+  });
+  if (ctx.tape)
+    ctx.tape->record(ctx, {y}, [=, tape = ctx.tape](Context& back) {
+      const Rows dy = tape->gradient(y), dx = tape->gradient(x), dgate = tape->gradient(gate);
+      back.each_task(ceil_div(x.rows, 16), x.cols, [&](int64_t block, float* s) {
+        for (int64_t i = block * 16; i < std::min(x.rows, block * 16 + 16); ++i) {
+          back.kernels.sigmoid(gate.row(i), x.cols, s);
+          for (int64_t c = 0; c < x.cols; ++c) {
+            dx.row(i)[c] += dy.row(i)[c] * s[c];
+            dgate.row(i)[c] += dy.row(i)[c] * x.row(i)[c] * s[c] * (1 - s[c]);
+          }
+        }
+      });
+    });
+  return y;
+}
+
+void add(Context& ctx, const Rows& x, const Rows& y) {
+  ctx.each_row(x.rows, 16, [&](int64_t i) { ctx.kernels.add(x.row(i), x.cols, y.row(i)); });
+  if (ctx.tape) pass_back(ctx, x, y, {});
+}
+
+void copy(Context& ctx, const Rows& x, const Rows& y) {
+  ctx.each_row(x.rows, 16, [&](int64_t i) {
+    std::memcpy(y.row(i), x.row(i), static_cast<size_t>(x.cols) * sizeof(float));
+  });
+  if (ctx.tape) pass_back(ctx, x, y, {y});
 }
 
 }  // namespace k3

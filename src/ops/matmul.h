@@ -39,5 +39,12 @@ inline void matmul(Context& ctx, std::initializer_list<Product> products) {
 
 // rms_norm of every row (numerics.md 2): y = w * x / sqrt(mean(x^2) + eps). y may be x.
 void rms_norm(Context& ctx, const Rows& x, const float* w, float eps, const Rows& y);
+// Where that may overwrite x (Context::over).
+Rows rms_norm(Context& ctx, const Rows& x, const float* w, float eps);
+
+Rows sigmoid(Context& ctx, const Rows& x);                        // may overwrite x
+Rows mul_sigmoid(Context& ctx, const Rows& x, const Rows& gate);  // x sigmoid(gate), likewise
+void add(Context& ctx, const Rows& x, const Rows& y);             // y += x
+void copy(Context& ctx, const Rows& x, const Rows& y);            // y = x
 
 }  // namespace k3

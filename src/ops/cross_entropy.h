@@ -1,0 +1,19 @@
+// The loss of next tokens.
+//
+//   cross_entropy(ctx, logits, targets, 1.0f / count, nll);    // logits become their gradient
+//
+// nll: [rows, 1], -log softmax(logits)[target] in nats; zero for rows whose target is -1.
+// Overwrites each row of logits with scale (softmax - 1[target]), zeros where there is no target.
+// `targets` may be longer than there are rows.
+#pragma once
+
+#include <span>
+
+#include "ops/context.h"
+
+namespace k3 {
+
+void cross_entropy(Context& ctx, const Rows& logits, std::span<const int32_t> targets, float scale,
+                   const Rows& nll);
+
+}  // namespace k3

@@ -6,7 +6,9 @@
 //   model.forward(ctx, batch, ...);
 //
 // Prefill, decode and many requests at once are the same call. A token's result does not depend on
-// what else is in the batch. Ownership: states and ids are the caller's and outlive the batch.
+// what else is in the batch. Segments without a state are documents of training, all or none in a
+// batch: they are computed in the forms that have a way back (chunks of KDA, expanded heads of
+// MLA). Ownership: states and ids are the caller's and outlive the batch.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +33,14 @@ class Batch {
     segments_.push_back({&state, ids, tokens_, state.length()});
     tokens_ += static_cast<int64_t>(ids.size());
   }
+  // A document to learn from: no state before it and none kept after it.
+  void add(std::span<const int32_t> ids) {
+    segments_.push_back({nullptr, ids, tokens_, 0});
+    tokens_ += static_cast<int64_t>(ids.size());
+  }
   int64_t tokens() const { return tokens_; }
   const std::vector<Segment>& segments() const { return segments_; }
+  bool training() const { return !segments_.empty() && !segments_[0].state; }
 
   // A run of rows of one segment.
   struct Run {

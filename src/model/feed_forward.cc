@@ -3,16 +3,20 @@
 #include <algorithm>
 #include <vector>
 
+#include "ops/gradients.h"
+#include "ops/tape.h"
+
 namespace k3 {
 namespace {
 
 constexpr int64_t kGroupRows = 512;  // (token, expert) pairs computed at once
 constexpr int64_t kWaveRows = 4096;  // pairs whose outputs wait for their turn in the sum
 
-// Calls body(begin, end) for the slabs of `rows`.
+// Calls body(begin, end) for the slabs of `rows`; for all at once when everything is kept anyway.
 template <class F>
-void each_slab(int64_t rows, F&& body) {
-  for (int64_t begin = 0; begin < rows; begin += kSlab) body(begin, std::min(rows, begin + kSlab));
+void each_slab(const Context& ctx, int64_t rows, F&& body) {
+  const int64_t slab = ctx.tape ? rows : kSlab;
+  for (int64_t begin = 0; begin < rows; begin += slab) body(begin, std::min(rows, begin + slab));
 }
 
 // down(act(gate x, up x)); `also` is computed from x beside gate and up.
@@ -35,10 +39,11 @@ void mlp(Context& ctx, const ModelConfig& c, const MlpWeights& w, const Rows& x,
   if (!present) {
     for (int64_t i = 0; i < out.rows; ++i)
       std::memset(out.row(i), 0, static_cast<size_t>(out.cols) * sizeof(float));
+    if (ctx.tape) ctx.tape->start(ctx, out);
     return;
   }
-  activate(ctx, c, gate, up, gate);
-  matmul(ctx, {{w.down_proj, prepare(ctx, gate, w.down_proj.layout), out}});
+  const Rows inner = activate(ctx, c, gate, up);
+  matmul(ctx, {{w.down_proj, prepare(ctx, inner, w.down_proj.layout), out}});
 }
 
 int64_t mlp_scratch_bytes(const ModelConfig& c, int64_t rows, int64_t inner) {
@@ -57,7 +62,9 @@ class RoutedExperts {
   void run(const Rows& x, const Rows& y) {
     for (int64_t t = 0; t < y.rows; ++t)
       std::memset(y.row(t), 0, static_cast<size_t>(y.cols) * sizeof(float));
-    const Rows outputs = ctx_.scratch.rows(wave_rows(routing_.tokens, routing_.k), y.cols);
+    const int64_t pairs = routing_.tokens * routing_.k;
+    const Rows outputs =
+        ctx_.scratch.rows(ctx_.tape ? pairs : wave_rows(routing_.tokens, routing_.k), y.cols);
     const auto experts = static_cast<int64_t>(ids_.size());
     Operand in;
     for (int64_t begin = 0; begin < experts;) {
@@ -73,6 +80,7 @@ class RoutedExperts {
       sum(begin, end, base, outputs, y);
       begin = end;
     }
+    if (ctx_.tape) sum_back(outputs, y);
   }
 
   static int64_t wave_rows(int64_t tokens, int64_t k) {
@@ -125,11 +133,11 @@ class RoutedExperts {
     for (const int64_t expert : ready) {
       const int64_t last = first_[static_cast<size_t>(expert) + 1];
       for (int64_t at = first_[static_cast<size_t>(expert)]; at < last;) {
-        const int64_t n = std::min({last - at, kSlab, kGroupRows - rows});
+        const int64_t n = ctx_.tape ? last - at : std::min({last - at, kSlab, kGroupRows - rows});
         pieces.push_back({expert, at, n, rows});
         rows += n;
         at += n;
-        if (rows == kGroupRows) {
+        if (rows == kGroupRows && !ctx_.tape) {
           compute_pieces(pieces, rows, in, base, outputs);
           pieces.clear();
           rows = 0;
@@ -165,9 +173,9 @@ class RoutedExperts {
       products.push_back({w.w3, x, up.slice(p.row, p.row + p.count)});
     }
     matmul(ctx_, products);
-    activate(ctx_, c_, gate, up, gate);
+    const Rows acts = activate(ctx_, c_, gate, up);
     products.clear();
-    const Operand inner = prepare(ctx_, gate, lease_.weights(pieces[0].expert).w2.layout);
+    const Operand inner = prepare(ctx_, acts, lease_.weights(pieces[0].expert).w2.layout);
     for (const Piece& p : pieces)
       products.push_back({lease_.weights(p.expert).w2, slice(inner, p.row, p.count),
                           outputs.slice(p.first - base, p.first - base + p.count)});
@@ -187,6 +195,22 @@ class RoutedExperts {
     });
   }
 
+  // A pair's output takes its weight's share of the token's gradient; the weight, their product.
+  void sum_back(const Rows& outputs, const Rows& y) {
+    ctx_.tape->record(
+        ctx_, {y}, [=, r = routing_, place = place_, tape = ctx_.tape](Context& back) {
+          const Rows dy = tape->gradient(y), d_outputs = tape->gradient(outputs);
+          float* d_weights = tape->gradient(r.weights);
+          back.each_row(r.tokens, 16, [&](int64_t t) {
+            for (int64_t i = t * r.k; i < (t + 1) * r.k; ++i) {
+              const int64_t pair = place[static_cast<size_t>(i)];
+              back.kernels.add_scaled(dy.row(t), r.weights[i], y.cols, d_outputs.row(pair));
+              d_weights[i] += back.kernels.dot(dy.row(t), outputs.row(pair), y.cols);
+            }
+          });
+        });
+  }
+
   Context& ctx_;
   const ModelConfig& c_;
   const Routing& routing_;
@@ -204,7 +228,7 @@ void latent_moe(Context& ctx, const ModelConfig& c, int64_t layer, const FeedFor
   const bool latent = w.latent_down.rows > 0;
   const Routing routing{tokens, k, ctx.scratch.take<int32_t>(tokens * k),
                         ctx.scratch.take<float>(tokens * k)};
-  each_slab(tokens, [&](int64_t begin, int64_t end) {
+  each_slab(ctx, tokens, [&](int64_t begin, int64_t end) {
     Scratch::Frame slab(ctx.scratch);
     const Rows logits = ctx.scratch.rows(end - begin, c.num_experts);
     matmul(ctx, {{w.router, prepare(ctx, x.slice(begin, end), w.router.layout), logits}});
@@ -219,41 +243,64 @@ void latent_moe(Context& ctx, const ModelConfig& c, int64_t layer, const FeedFor
   // Meanwhile: what the experts will see, and the shared experts.
   const Rows in = ctx.scratch.rows(tokens, c.expert_width()),
              y = ctx.scratch.rows(tokens, c.expert_width());
-  each_slab(tokens, [&](int64_t begin, int64_t end) {
+  each_slab(ctx, tokens, [&](int64_t begin, int64_t end) {
     const Rows from = x.slice(begin, end);
-    if (!latent)
-      for (int64_t t = begin; t < end; ++t)
-        std::memcpy(in.row(t), x.row(t), static_cast<size_t>(x.cols) * sizeof(float));
+    if (!latent) copy(ctx, from, in.slice(begin, end));
     std::vector<std::pair<WeightView, Rows>> also;
     if (latent) also.emplace_back(w.latent_down, in.slice(begin, end));
     mlp(ctx, c, w.mlp, from, out.slice(begin, end), also);
   });
   routed.run(in, y);
-  each_slab(tokens, [&](int64_t begin, int64_t end) {
+  each_slab(ctx, tokens, [&](int64_t begin, int64_t end) {
     Scratch::Frame slab(ctx.scratch);
     Rows sum = y.slice(begin, end);
-    if (w.latent_norm) rms_norm(ctx, sum, w.latent_norm, c.rms_norm_eps, sum);
+    if (w.latent_norm) sum = rms_norm(ctx, sum, w.latent_norm, c.rms_norm_eps);
     if (latent) {
       const Rows wide = ctx.scratch.rows(sum.rows, c.hidden_size);
       matmul(ctx, {{w.latent_up, prepare(ctx, sum, w.latent_up.layout), wide}});
       sum = wide;
     }
-    ctx.each_row(sum.rows, 16,
-                 [&](int64_t i) { ctx.kernels.add(sum.row(i), sum.cols, out.row(begin + i)); });
+    add(ctx, sum, out.slice(begin, end));
   });
 }
 
 }  // namespace
 
-void activate(Context& ctx, const ModelConfig& c, const Rows& gate, const Rows& up,
-              const Rows& out) {
+Rows activate(Context& ctx, const ModelConfig& c, const Rows& gate, const Rows& up) {
+  const Rows out = ctx.over(gate);
+  const bool situ = c.hidden_activation == HiddenActivation::kSitu;
+  const float beta = c.activation_situ_beta, linear_beta = c.activation_situ_linear_beta;
   ctx.each_row(gate.rows, 4, [&](int64_t i) {
-    if (c.hidden_activation == HiddenActivation::kSitu)
-      ctx.kernels.situ_mul(gate.row(i), up.row(i), c.activation_situ_beta,
-                           c.activation_situ_linear_beta, gate.cols, out.row(i));
+    if (situ)
+      ctx.kernels.situ_mul(gate.row(i), up.row(i), beta, linear_beta, gate.cols, out.row(i));
     else
       ctx.kernels.silu_mul(gate.row(i), up.row(i), gate.cols, out.row(i));
   });
+  if (!ctx.tape) return out;
+  ctx.tape->record(ctx, {out}, [=, tape = ctx.tape](Context& back) {
+    const Rows dy = tape->gradient(out), dgate = tape->gradient(gate), dup = tape->gradient(up);
+    constexpr int64_t kTokenBlock = 16;
+    const int64_t n = gate.cols;
+    back.each_task(ceil_div(gate.rows, kTokenBlock), 3 * n, [&](int64_t block, float* s) {
+      float *t = s + n, *w = t + n;
+      for (int64_t i = block * kTokenBlock; i < std::min(gate.rows, (block + 1) * kTokenBlock);
+           ++i) {
+        const float *g = gate.row(i), *u = up.row(i);
+        back.kernels.sigmoid(g, n, s);
+        if (!situ) {
+          silu_mul_backward(g, s, u, n, dy.row(i), dgate.row(i), dup.row(i));
+          continue;
+        }
+        const float inverse = 1.0f / beta, linear = linear_beta == 0 ? 1.0f : 1.0f / linear_beta;
+        for (int64_t k = 0; k < n; ++k) t[k] = g[k] * inverse;
+        for (int64_t k = 0; k < n; ++k) w[k] = u[k] * linear;
+        back.kernels.tanh(t, n, t);
+        if (linear_beta != 0) back.kernels.tanh(w, n, w);
+        situ_backward(t, s, w, beta, linear_beta, n, dy.row(i), dgate.row(i), dup.row(i));
+      }
+    });
+  });
+  return out;
 }
 
 void feed_forward(Context& ctx, const ModelConfig& c, int64_t layer, const FeedForwardWeights& w,
@@ -262,7 +309,7 @@ void feed_forward(Context& ctx, const ModelConfig& c, int64_t layer, const FeedF
     latent_moe(ctx, c, layer, w, *experts, x, out);
     return;
   }
-  each_slab(x.rows, [&](int64_t begin, int64_t end) {
+  each_slab(ctx, x.rows, [&](int64_t begin, int64_t end) {
     mlp(ctx, c, w.mlp, x.slice(begin, end), out.slice(begin, end));
   });
 }

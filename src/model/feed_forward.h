@@ -4,8 +4,9 @@
 //
 // x, out: [tokens, H], the normed input and output of a whole chunk; out may be x. Routed experts
 // see the latent down-projection of the token (LatentMoE, arXiv 2601.18089), the shared experts the
-// full vector. Each needed expert is leased once per chunk, and per token the outputs are summed in
-// ascending expert id, so neither arrival nor cache nor chunk changes a bit. Maths: numerics.md 6.
+// full vector. With a tape, out must not be x. Each needed expert is leased once per chunk, and per
+// token the outputs are summed in ascending expert id, so neither arrival nor cache nor chunk
+// changes a bit. Maths: numerics.md 6.
 #pragma once
 
 #include "model/layer_weights.h"
@@ -23,8 +24,7 @@ void feed_forward(Context& ctx, const ModelConfig& config, int64_t layer,
                   const Rows& out);
 int64_t feed_forward_scratch_bytes(const ModelConfig& config, int64_t tokens);
 
-// act(gate, up) of every row: SiTU or SiLU. out may be gate.
-void activate(Context& ctx, const ModelConfig& config, const Rows& gate, const Rows& up,
-              const Rows& out);
+// act(gate, up) of every row: SiTU or SiLU. May overwrite gate.
+Rows activate(Context& ctx, const ModelConfig& config, const Rows& gate, const Rows& up);
 
 }  // namespace k3

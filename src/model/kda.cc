@@ -1,5 +1,7 @@
 #include "model/kda.h"
 
+#include "model/kda_training.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -7,15 +9,14 @@
 namespace k3 {
 namespace {
 
-constexpr float kL2Eps = 1e-6f;  // numerics.md 2
-
 struct Projections {
   Rows q, k, v, gate, z, beta;  // z: the raw decay
   Operand z_low, gate_low;      // of low rank: each head makes its own columns of z and gate
 };
 
 // All that depends on the token alone.
-Projections project(Context& ctx, const ModelConfig& c, const KdaWeights& w, const Rows& x) {
+Projections project(Context& ctx, const ModelConfig& c, const KdaWeights& w, const Rows& x,
+                    bool training) {
   const int64_t n = x.rows, width = c.kda_width(), d = c.kda_head_dim;
   Projections p{ctx.scratch.rows(n, width),
                 ctx.scratch.rows(n, width),
@@ -41,6 +42,13 @@ Projections project(Context& ctx, const ModelConfig& c, const KdaWeights& w, con
     first.push_back({w.g_a_proj, in_low, gate_low});
   }
   matmul(ctx, first);
+  if (training) {  // whole, with a way back
+    std::vector<Product> second = {{w.f_b_proj, prepare(ctx, z_low, w.f_b_proj.layout), p.z}};
+    if (!c.use_full_rank_gate)
+      second.push_back({w.g_b_proj, prepare(ctx, gate_low, w.g_b_proj.layout), p.gate});
+    matmul(ctx, second);
+    return p;
+  }
   p.z_low = prepare(ctx, z_low, w.f_b_proj.layout);
   if (!c.use_full_rank_gate) p.gate_low = prepare(ctx, gate_low, w.g_b_proj.layout);
   return p;
@@ -83,8 +91,8 @@ void run_head(const Context& ctx, const ModelConfig& c, const KdaWeights& w, int
                        mixed[i]->row(run.row) + at);
   const float scale = 1.0f / std::sqrt(static_cast<float>(d));
   for (int64_t t = run.row; t < run.row + run.count; ++t) {
-    kernels.l2_norm(work.q.row(t) + at, kL2Eps, scale, d, work.q.row(t) + at);
-    kernels.l2_norm(work.k.row(t) + at, kL2Eps, 1.0f, d, work.k.row(t) + at);
+    kernels.l2_norm(work.q.row(t) + at, kKdaL2Eps, scale, d, work.q.row(t) + at);
+    kernels.l2_norm(work.k.row(t) + at, kKdaL2Eps, 1.0f, d, work.k.row(t) + at);
     const float* z = work.p.z.row(t) + at;
     if (c.gate_lower_bound)
       kernels.decay_bounded(z, w.dt_bias + at, w.decay[head], *c.gate_lower_bound, d,
@@ -111,27 +119,12 @@ void run_head(const Context& ctx, const ModelConfig& c, const KdaWeights& w, int
                            d, work.out.row(t) + at);
 }
 
-}  // namespace
-
-void kda_attention(Context& ctx, const ModelConfig& c, const KdaWeights& w, int layer,
-                   int64_t kda_layer, const Batch& batch, int64_t begin, const Rows& x,
-                   const Rows& out) {
-  Scratch::Frame frame(ctx.scratch);
-  const int64_t n = x.rows, width = c.kda_width();
-  const Projections p = project(ctx, c, w, x);
-  if (ctx.observer) {  // whose last rows are the convolutions' state
-    ctx.observe("conv_q", layer, begin, p.q);
-    ctx.observe("conv_k", layer, begin, p.k);
-    ctx.observe("conv_v", layer, begin, p.v);
-  }
-  ctx.each_row(n, 64, [&](int64_t i) {
-    ctx.kernels.sigmoid(p.beta.row(i), c.kda_num_heads, p.beta.row(i));
-  });
-  const Rows q = ctx.scratch.rows(n, width), k = ctx.scratch.rows(n, width),
-             v = ctx.scratch.rows(n, width), alpha = ctx.scratch.rows(n, width),
-             o = ctx.scratch.rows(n, width);
+// Every head of every run, from the states of the runs' sequences.
+void kda_runs(Context& ctx, const ModelConfig& c, const KdaWeights& w, int64_t kda_layer,
+              const std::vector<Batch::Run>& runs, const Projections& p, const Rows& o) {
+  const auto like = [&] { return ctx.scratch.rows(o.rows, o.cols); };
+  const Rows q = like(), k = like(), v = like(), alpha = like();
   const HeadWork work{p, q, k, v, alpha, o};
-  const std::vector<Batch::Run> runs = batch.runs(begin, begin + n);
   const int64_t step = heads_per_task(c), tasks = ceil_div(c.kda_num_heads, step);
   ctx.each_row(static_cast<int64_t>(runs.size()) * tasks, 1, [&](int64_t i) {
     const Batch::Run& run = runs[static_cast<size_t>(i / tasks)];
@@ -139,6 +132,27 @@ void kda_attention(Context& ctx, const ModelConfig& c, const KdaWeights& w, int 
     expand(ctx, c, w, p, run, first, last - first);
     for (int64_t head = first; head < last; ++head) run_head(ctx, c, w, kda_layer, run, head, work);
   });
+}
+
+}  // namespace
+
+void kda_attention(Context& ctx, const ModelConfig& c, const KdaWeights& w, int layer,
+                   int64_t kda_layer, const Batch& batch, int64_t begin, const Rows& x,
+                   const Rows& out) {
+  Scratch::Frame frame(ctx.scratch);
+  const int64_t n = x.rows, width = c.kda_width();
+  const Projections p = project(ctx, c, w, x, batch.training());
+  if (ctx.observer) {  // whose last rows are the convolutions' state
+    ctx.observe("conv_q", layer, begin, p.q);
+    ctx.observe("conv_k", layer, begin, p.k);
+    ctx.observe("conv_v", layer, begin, p.v);
+  }
+  const Rows beta = sigmoid(ctx, p.beta), o = ctx.scratch.rows(n, width);
+  const std::vector<Batch::Run> runs = batch.runs(begin, begin + n);
+  if (batch.training())
+    kda_documents(ctx, c, w, runs, {p.q, p.k, p.v, p.z, beta, p.gate}, o);
+  else
+    kda_runs(ctx, c, w, kda_layer, runs, p, o);
   matmul(ctx, {{w.o_proj, prepare(ctx, o, w.o_proj.layout), out}});
 }
 

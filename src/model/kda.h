@@ -6,7 +6,8 @@
 // output of rows [begin, begin + rows) of the batch. Reads and advances the recurrent matrices and
 // convolution histories of the batch's sequences, so the rows of a sequence must come in order.
 // Maths: numerics.md 4; Kimi Linear (arXiv 2510.26692) eq. 1; the bounded decay of Kimi K3 (arXiv
-// 2607.24653). Inference runs the recurrence itself, which cut anywhere gives the same bits.
+// 2607.24653). Inference runs the recurrence itself, which cut anywhere gives the same bits;
+// documents of training run in chunks (kda_training.h).
 #pragma once
 
 #include "model/batch.h"

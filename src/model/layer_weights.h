@@ -32,11 +32,13 @@ struct KdaWeights {
   const float* o_norm = nullptr;   // [head_dim]
 };
 
-// kv_b_proj, absorbed: per head its key half transposed and its value half.
+// kv_b_proj, absorbed: per head its key half transposed and its value half. Training takes it
+// whole.
 struct MlaWeights {
   WeightView q_proj;              // [heads * (nope + rope), H], without q_lora
   WeightView q_a_proj, q_b_proj;  // [q_lora, H], [heads * (nope + rope), q_lora]
   WeightView kv_a_proj;           // kv_a_proj_with_mqa [kv_lora + rope, H]
+  WeightView kv_b_proj;           // [heads * (nope + v_head_dim), kv_lora]; training only
   WeightView k_up;                // of head 0: [kv_lora, nope]
   WeightView v_up;                // of head 0: [v_head_dim, kv_lora]
   int64_t k_up_data = 0, k_up_scales = 0, v_up_data = 0,

@@ -1,5 +1,7 @@
 #include "model/mla.h"
 
+#include "model/mla_training.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -153,15 +155,46 @@ void append_latents(Context& ctx, const ModelConfig& c, const MlaWeights& w, int
   }
 }
 
+// kv_b_proj in query and output: one latent row serves all heads.
+void attend_absorbed(Context& ctx, const ModelConfig& c, const MlaWeights& w, int64_t mla_layer,
+                     const std::vector<Batch::Run>& runs, const Rows& q, const Rows& compressed,
+                     const Rows& o) {
+  const int64_t heads = c.num_attention_heads, latent = c.kv_lora_rank;
+  append_latents(ctx, c, w, mla_layer, runs, compressed);
+  const Rows absorbed = absorb_queries(ctx, c, w, q);
+  const Rows o_latent = ctx.scratch.rows(q.rows, heads * latent);
+  attend(ctx, c, mla_layer, runs, absorbed, o_latent);
+  std::vector<Product> values;
+  for (int64_t h = 0; h < heads; ++h) {
+    const Rows part = o_latent.columns(h * latent, (h + 1) * latent);
+    values.push_back({w.v_up_of(h), prepare(ctx, part, w.v_up.layout),
+                      o.columns(h * c.v_head_dim, (h + 1) * c.v_head_dim)});
+  }
+  matmul(ctx, values);
+}
+
+// Keys and values of every head's own, for documents.
+void attend_expanded(Context& ctx, const ModelConfig& c, const MlaWeights& w, int layer,
+                     const std::vector<Batch::Run>& runs, const Rows& q, const Rows& compressed,
+                     const Rows& o) {
+  const int64_t latent = c.kv_lora_rank;
+  const Rows latents = ctx.scratch.rows(q.rows, latent);
+  rms_norm(ctx, compressed.columns(0, latent), w.kv_a_norm, kLowRankEps, latents);
+  const Rows kv = ctx.scratch.rows(q.rows, w.kv_b_proj.rows);
+  matmul(ctx, {{w.kv_b_proj, prepare(ctx, latents, w.kv_b_proj.layout), kv}});
+  mla_documents(ctx, c, layer, runs, q, kv, compressed.columns(latent, compressed.cols), o);
+}
+
 }  // namespace
 
-void mla_attention(Context& ctx, const ModelConfig& c, const MlaWeights& w, int64_t mla_layer,
-                   const Batch& batch, int64_t begin, const Rows& x, const Rows& out) {
+void mla_attention(Context& ctx, const ModelConfig& c, const MlaWeights& w, int layer,
+                   int64_t mla_layer, const Batch& batch, int64_t begin, const Rows& x,
+                   const Rows& out) {
   Scratch::Frame frame(ctx.scratch);
-  const int64_t n = x.rows, heads = c.num_attention_heads, latent = c.kv_lora_rank;
+  const int64_t n = x.rows, heads = c.num_attention_heads;
   const std::vector<Batch::Run> runs = batch.runs(begin, begin + n);
   const Rows q = ctx.scratch.rows(n, heads * c.qk_head_dim());
-  const Rows compressed = ctx.scratch.rows(n, latent + c.qk_rope_head_dim);
+  const Rows compressed = ctx.scratch.rows(n, c.kv_lora_rank + c.qk_rope_head_dim);
   const Rows gate = ctx.scratch.rows(n, heads * c.v_head_dim);
   const Operand in = prepare(ctx, x, w.o_proj.layout);
   std::vector<Product> first = {{w.kv_a_proj, in, compressed}};
@@ -173,27 +206,15 @@ void mla_attention(Context& ctx, const ModelConfig& c, const MlaWeights& w, int6
     const Rows low = ctx.scratch.rows(n, c.q_lora_rank);
     first.push_back({w.q_a_proj, in, low});
     matmul(ctx, first);
-    rms_norm(ctx, low, w.q_a_norm, kLowRankEps, low);
-    matmul(ctx, {{w.q_b_proj, prepare(ctx, low, w.q_b_proj.layout), q}});
+    const Rows normed = rms_norm(ctx, low, w.q_a_norm, kLowRankEps);
+    matmul(ctx, {{w.q_b_proj, prepare(ctx, normed, w.q_b_proj.layout), q}});
   }
-  append_latents(ctx, c, w, mla_layer, runs, compressed);
-
-  const Rows absorbed = absorb_queries(ctx, c, w, q);
-  const Rows o_latent = ctx.scratch.rows(n, heads * latent);
-  attend(ctx, c, mla_layer, runs, absorbed, o_latent);
-
-  const Rows o = ctx.scratch.rows(n, heads * c.v_head_dim);
-  std::vector<Product> values;
-  for (int64_t h = 0; h < heads; ++h) {
-    const Rows part = o_latent.columns(h * latent, (h + 1) * latent);
-    values.push_back({w.v_up_of(h), prepare(ctx, part, w.v_up.layout),
-                      o.columns(h * c.v_head_dim, (h + 1) * c.v_head_dim)});
-  }
-  matmul(ctx, values);
-  if (c.mla_use_output_gate)
-    ctx.each_row(n, 16, [&](int64_t i) {
-      ctx.kernels.mul_sigmoid(o.row(i), gate.row(i), o.cols, o.row(i));
-    });
+  Rows o = ctx.scratch.rows(n, heads * c.v_head_dim);
+  if (batch.training())
+    attend_expanded(ctx, c, w, layer, runs, q, compressed, o);
+  else
+    attend_absorbed(ctx, c, w, mla_layer, runs, q, compressed, o);
+  if (c.mla_use_output_gate) o = mul_sigmoid(ctx, o, gate);
   matmul(ctx, {{w.o_proj, prepare(ctx, o, w.o_proj.layout), out}});
 }
 

@@ -3,7 +3,9 @@
 // With Attention Residuals (numerics.md 3; arXiv 2603.15031) the sum is cut into blocks of layers;
 // every sublayer sees a softmax-weighted mix of the closed blocks and the open sum, per token, and
 // adds its output to the open sum. Without them mix() gives the sum itself. Nothing here outlives a
-// forward pass. Ownership: rows live in the chunk's Buffer, given at construction.
+// forward pass. Ownership: rows live in the storage given at construction; when training, in
+// scratch, where every sum has a place of its own and a copy of this object is the stream at that
+// height.
 #pragma once
 
 #include <vector>
@@ -18,16 +20,20 @@ class Residuals {
   Residuals(const ModelConfig& config, float* storage, int64_t tokens);
   // Floats of storage for `tokens` rows.
   static int64_t floats(const ModelConfig& config, int64_t tokens);
+  // For training: sums are taken from scratch, `sum` is the first.
+  Residuals(const ModelConfig& config, const Rows& sum);
 
-  // The embedding: the first value of the sum.
+  // The embedding at first, then with what sublayers added.
   Rows sum() const { return sum_; }
+  // The same values at another place.
+  void move_sum(const Rows& place) { sum_ = place; }
 
   // What a sublayer sees, for rows [begin, end).
   void mix(Context& ctx, MixQuery query, int64_t begin, int64_t end, const Rows& out) const;
   // At the first layer of a block the sum is closed and a new one begins. Closing before the mix of
   // that layer or after it is the same: the mixed set does not change.
   void close_block(int64_t layer);
-  // The sum grows by a sublayer's output for rows [begin, begin + delta.rows).
+  // The sum grows by a sublayer's output for rows [begin, begin + delta.rows); all, when training.
   void add(Context& ctx, int64_t begin, const Rows& delta);
   // Every row has been added since the last close_block(); mix() sees the open sum again.
   void settle() { fresh_ = false; }
@@ -40,9 +46,9 @@ class Residuals {
  private:
   static int64_t block_count(const ModelConfig& config);
 
-  const int64_t block_size_;
-  const float eps_;
-  std::vector<Rows> storage_;
+  int64_t block_size_;
+  float eps_;
+  std::vector<Rows> storage_;  // empty when training
   std::vector<Rows> closed_;
   Rows sum_;
   bool fresh_ = false;  // the open sum holds nothing yet

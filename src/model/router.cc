@@ -7,6 +7,9 @@
 #include <limits>
 #include <vector>
 
+#include "ops/gradients.h"
+#include "ops/tape.h"
+
 namespace k3 {
 namespace {
 
@@ -78,6 +81,17 @@ void route(Context& ctx, const ModelConfig& c, int layer, const Rows& logits, co
                         layer, e, begin + i, row[e]));
     route_token(ctx.kernels, c, row, bias, routing.ids + (begin + i) * routing.k,
                 routing.weights + (begin + i) * routing.k);
+  });
+  ctx.observe("router_scores", layer, begin, logits);
+  if (!ctx.tape) return;
+  const Rows weights{routing.weights + begin * routing.k, logits.rows, routing.k, routing.k};
+  ctx.tape->record(ctx, {weights}, [=, &c, tape = ctx.tape](Context& back) {
+    const Rows dp = tape->gradient(weights), dlogits = tape->gradient(logits);
+    back.each_row(logits.rows, 32, [&](int64_t i) {
+      router_backward(logits.row(i), logits.cols, c.router_activation == RouterActivation::kSoftmax,
+                      routing.ids + (begin + i) * routing.k, routing.k, c.moe_renormalize,
+                      c.routed_scaling_factor, dp.row(i), dlogits.row(i));
+    });
   });
 }
 

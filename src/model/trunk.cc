@@ -6,6 +6,7 @@
 #include <cassert>
 #include <cmath>
 #include <cstring>
+#include <map>
 
 #include "base/error.h"
 #include "kernels/kernels.h"
@@ -19,17 +20,37 @@ constexpr int64_t kHeadSlabBytes = int64_t{256} << 20;
 
 constexpr int64_t kDirectBytes = 4096;  // direct reads begin and end at multiples
 
+}  // namespace
+
 // Lays out one unit's matrices and notes the vectors of its layer.
 class Binder {
  public:
   Binder(const Snapshot& snapshot, TrunkLayout& layout, bool int8)
-      : snapshot_(snapshot), layout_(layout), int8_(int8) {}
+      : snapshot_(&snapshot),
+        config_(snapshot.config()),
+        tensor_([&snapshot](const std::string& name) { return snapshot.tensor(name); }),
+        layout_(layout),
+        int8_(int8) {}
+  Binder(const ModelConfig& config, TrunkLayout& layout,
+         const std::function<Dtype(const std::string&)>& dtype)
+      : config_(config), layout_(layout), int8_(false) {
+    for (ExpectedTensor& t : expected_tensors(config)) shapes_.emplace(t.name, t.shape);
+    tensor_ = [this, dtype](const std::string& name) {
+      TensorRef ref;
+      ref.dtype = dtype(name);
+      ref.shape = shapes_.at(name);
+      ref.bytes = static_cast<uint64_t>(ref.shape.elements() * element_bytes(ref.dtype));
+      return ref;
+    };
+  }
+  bool training() const { return !snapshot_; }
+  TensorRef tensor(const std::string& name) const { return tensor_(name); }
 
   void start_unit() { layout_.units.emplace_back(); }
 
   // A matrix as stored, in the trunk's layout; `keep` leaves it unquantised.
   void matrix(const std::string& name, WeightView& target, bool keep = false) {
-    const TensorRef& ref = snapshot_.tensor(name);
+    const TensorRef ref = tensor_(name);
     rows_of(name, ref, target, 0, ref.shape[0], keep);
   }
   void rows_of(const std::string& name, const TensorRef& ref, WeightView& target, int64_t first,
@@ -42,7 +63,7 @@ class Binder {
     placed.streamed.view = view;
     TrunkUnit& unit = layout_.units.back();
     place(view, 1, unit.bytes);
-    if (view.layout == Layout::kBf16Panels && readable_in_place(ref))
+    if (snapshot_ && view.layout == Layout::kBf16Panels && readable_in_place(ref))
       place_rows(ref, first, placed.streamed.view, unit.stream_bytes);
     else
       place(placed.streamed.view, 1, unit.stream_bytes);
@@ -52,8 +73,8 @@ class Binder {
 
   // kv_b_proj [heads * (nope + v), latent], split and absorbed head by head.
   void kv_b(const std::string& name, MlaWeights& w) {
-    const ModelConfig& c = snapshot_.config();
-    const TensorRef& ref = snapshot_.tensor(name);
+    const ModelConfig& c = config_;
+    const TensorRef ref = tensor_(name);
     const Layout layout = layout_of(ref.dtype, false);
     w.k_up = {layout, c.kv_lora_rank, c.qk_nope_head_dim, nullptr, nullptr};
     w.v_up = {layout, c.v_head_dim, c.kv_lora_rank, nullptr, nullptr};
@@ -99,7 +120,7 @@ class Binder {
     const auto begin = ref.offset + static_cast<uint64_t>(first * view.cols) * 2;
     const auto end = begin + static_cast<uint64_t>(view.data_bytes());
     bytes = round_up(bytes, kDirectBytes);
-    const auto align = static_cast<uint64_t>(snapshot_.shard(ref.shard).direct_alignment());
+    const auto align = static_cast<uint64_t>(snapshot_->shard(ref.shard).direct_alignment());
     view.data = reinterpret_cast<std::byte*>(bytes + static_cast<int64_t>(begin % align));
     bytes += Reader::span_bytes(begin, end);
   }
@@ -109,10 +130,15 @@ class Binder {
     unit.disk_bytes += disk_bytes;
   }
 
-  const Snapshot& snapshot_;
+  const Snapshot* snapshot_ = nullptr;  // null when training: nothing is streamed
+  const ModelConfig& config_;
+  std::map<std::string, Shape> shapes_;
+  std::function<TensorRef(const std::string&)> tensor_;
   TrunkLayout& layout_;
   const bool int8_;
 };
+
+namespace {
 
 void bind_kda(Binder& binder, const ModelConfig& c, const std::string& at, KdaWeights& w) {
   using Form = TrunkLayout::Form;
@@ -149,6 +175,7 @@ void bind_mla(Binder& binder, const ModelConfig& c, const std::string& at, MlaWe
   binder.matrix(at + "kv_a_proj_with_mqa.weight", w.kv_a_proj);
   binder.vector(at + "kv_a_layernorm.weight", w.kv_a_norm, c.kv_lora_rank);
   binder.kv_b(at + "kv_b_proj.weight", w);
+  if (binder.training()) binder.matrix(at + "kv_b_proj.weight", w.kv_b_proj);
   if (c.mla_use_output_gate) binder.matrix(at + "g_proj.weight", w.g_proj);
   binder.matrix(at + "o_proj.weight", w.o_proj);
 }
@@ -180,8 +207,17 @@ void bind_feed_forward(Binder& binder, const ModelConfig& c, const std::string& 
 }  // namespace
 
 TrunkLayout::TrunkLayout(const Snapshot& snapshot, bool int8) {
-  const ModelConfig& c = snapshot.config();
   Binder binder(snapshot, *this, int8);
+  bind(binder, snapshot.config());
+}
+
+TrunkLayout::TrunkLayout(const ModelConfig& config,
+                         const std::function<Dtype(const std::string&)>& dtype) {
+  Binder binder(config, *this, dtype);
+  bind(binder, config);
+}
+
+void TrunkLayout::bind(Binder& binder, const ModelConfig& c) {
   attention.resize(static_cast<size_t>(c.num_hidden_layers));
   feed_forward.resize(attention.size());
   for (int64_t i = 0; i < c.num_hidden_layers; ++i) {
@@ -209,7 +245,7 @@ TrunkLayout::TrunkLayout(const Snapshot& snapshot, bool int8) {
   binder.vector("model.norm.weight", final_norm, c.hidden_size);
 
   const std::string name = c.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight";
-  const TensorRef& ref = snapshot.tensor(name);
+  const TensorRef ref = binder.tensor(name);
   const int64_t row_bytes = c.hidden_size * element_bytes(ref.dtype);
   const int64_t slab =
       std::max<int64_t>(kPanelRows, kHeadSlabBytes / row_bytes / kPanelRows * kPanelRows);
@@ -231,29 +267,29 @@ int64_t TrunkLayout::region_bytes(const std::vector<bool>& resident, int which) 
 
 Trunk::Trunk(const Snapshot& snapshot, Reader& reader, MemoryAccount& account,
              const Options& options)
-    : snapshot_(snapshot),
-      reader_(reader),
-      layout_(snapshot, options.int8),
+    : snapshot_(&snapshot),
+      reader_(&reader),
+      layout_(std::make_unique<TrunkLayout>(snapshot, options.int8)),
       resident_(options.resident),
       checked_(options.resident.size(), false) {
-  assert(resident_.size() == layout_.units.size());
+  assert(resident_.size() == layout_->units.size());
   load_vectors(account);
-  units_.resize(layout_.units.size());
-  pending_.resize(layout_.units.size());
+  units_.resize(layout_->units.size());
+  pending_.resize(layout_->units.size());
   uint64_t total = 0, done = 0;
   for (size_t i = 0; i < units_.size(); ++i)
-    if (resident_[i]) total += static_cast<uint64_t>(layout_.units[i].disk_bytes);
+    if (resident_[i]) total += static_cast<uint64_t>(layout_->units[i].disk_bytes);
   // One unit ahead, so that the reader never waits for this thread.
   const auto finish = [&](size_t i) {
     pending_[i]->wait();
     pending_[i].reset();
-    done += static_cast<uint64_t>(layout_.units[i].disk_bytes);
+    done += static_cast<uint64_t>(layout_->units[i].disk_bytes);
     if (options.progress) options.progress(done, total);
   };
   size_t loading = units_.size();
   for (size_t i = 0; i < units_.size(); ++i) {
     if (!resident_[i]) continue;
-    units_[i] = Buffer(account, "trunk", static_cast<uint64_t>(layout_.units[i].bytes));
+    units_[i] = Buffer(account, "trunk", static_cast<uint64_t>(layout_->units[i].bytes));
     pending_[i] = std::make_unique<Completion>();
     load(i, units_[i].data(), *pending_[i]);
     if (loading < units_.size()) finish(loading);
@@ -262,30 +298,36 @@ Trunk::Trunk(const Snapshot& snapshot, Reader& reader, MemoryAccount& account,
   if (loading < units_.size()) finish(loading);
   for (int r = 0; r < 2; ++r)
     regions_[r] =
-        Buffer(account, "trunk_stream", static_cast<uint64_t>(layout_.region_bytes(resident_, r)));
+        Buffer(account, "trunk_stream", static_cast<uint64_t>(layout_->region_bytes(resident_, r)));
   next_read_ = end_read_ = 0;
 }
+
+Trunk::Trunk(std::unique_ptr<TrunkLayout> filled)
+    : layout_(std::move(filled)),
+      resident_(layout_->units.size(), true),
+      units_(layout_->units.size()),
+      pending_(layout_->units.size()) {}
 
 Trunk::~Trunk() { pending_.clear(); }  // waits for reads into the regions
 
 void Trunk::load(size_t unit, std::byte* base, Completion& completion) {
-  const ModelConfig& c = snapshot_.config();
+  const ModelConfig& c = snapshot_->config();
   const auto located = [&](WeightView view) {
     view.data = base + reinterpret_cast<intptr_t>(view.data);
     if (view.scale_bytes()) view.scales = base + reinterpret_cast<intptr_t>(view.scales);
     return view;
   };
-  for (const PlacedMatrix& placed : layout_.units[unit].matrices) {
+  for (const PlacedMatrix& placed : layout_->units[unit].matrices) {
     const PlacedMatrix::Place& at = resident_[unit] ? placed.resident : placed.streamed;
-    MatrixSource source{&snapshot_, placed.name, snapshot_.tensor(placed.name), placed.first_row};
+    MatrixSource source{snapshot_, placed.name, snapshot_->tensor(placed.name), placed.first_row};
     if (!placed.absorbed) {
       const WeightView& view = *placed.target = located(at.view);
       if (view.layout != Layout::kBf16Rows) {
-        load_matrix(reader_, Reader::kTrunk, completion, source, view);
+        load_matrix(*reader_, Reader::kTrunk, completion, source, view);
         continue;
       }
       const intptr_t block = reinterpret_cast<intptr_t>(at.view.data) / kDirectBytes * kDirectBytes;
-      load_rows(reader_, Reader::kTrunk, completion, source, view, base + block, !checked_[unit]);
+      load_rows(*reader_, Reader::kTrunk, completion, source, view, base + block, !checked_[unit]);
       continue;
     }
     MlaWeights& w = *placed.absorbed;
@@ -293,9 +335,9 @@ void Trunk::load(size_t unit, std::byte* base, Completion& completion) {
     w.v_up = located(at.values);
     for (int64_t h = 0; h < c.num_attention_heads; ++h) {
       source.first_row = h * (c.qk_nope_head_dim + c.v_head_dim);
-      load_matrix(reader_, Reader::kTrunk, completion, source, w.k_up_of(h), true);
+      load_matrix(*reader_, Reader::kTrunk, completion, source, w.k_up_of(h), true);
       source.first_row += c.qk_nope_head_dim;
-      load_matrix(reader_, Reader::kTrunk, completion, source, w.v_up_of(h));
+      load_matrix(*reader_, Reader::kTrunk, completion, source, w.v_up_of(h));
     }
   }
 }
@@ -304,20 +346,20 @@ void Trunk::begin_pass(bool with_head) {
   for (auto& pending : pending_) pending.reset();  // waits for what a failed pass left behind
   region_busy_[0] = region_busy_[1] = false;
   next_read_ = 0;
-  end_read_ = with_head ? units_.size() : 2 * layout_.attention.size();
+  end_read_ = with_head ? units_.size() : 2 * layout_->attention.size();
   start_reads();
 }
 
 void Trunk::start_reads() {
   for (; next_read_ < end_read_; ++next_read_) {
     if (resident_[next_read_]) continue;
-    if (region_busy_[layout_.region(next_read_)]) return;
+    if (region_busy_[layout_->region(next_read_)]) return;
     start_read(next_read_);
   }
 }
 
 void Trunk::start_read(size_t unit) {
-  const int r = layout_.region(unit);
+  const int r = layout_->region(unit);
   region_busy_[r] = true;
   pending_[unit] = std::make_unique<Completion>();
   load(unit, regions_[r].data(), *pending_[unit]);
@@ -335,28 +377,28 @@ Trunk::Lease Trunk::lease(size_t unit) {
 void Trunk::release(size_t unit) {
   if (resident_[unit] || !pending_[unit]) return;
   pending_[unit].reset();
-  region_busy_[layout_.region(unit)] = false;
+  region_busy_[layout_->region(unit)] = false;
   start_reads();
 }
 
 void Trunk::load_vectors(MemoryAccount& account) {
-  const ModelConfig& c = snapshot_.config();
+  const ModelConfig& c = snapshot_->config();
   vectors_ =
-      Buffer(account, "vectors", static_cast<uint64_t>(layout_.vector_floats) * sizeof(float));
+      Buffer(account, "vectors", static_cast<uint64_t>(layout_->vector_floats) * sizeof(float));
   float* next = vectors_.as<float>();
   const Kernels& scalar = kernels(Isa::kScalar);
-  for (const TrunkLayout::Vector& v : layout_.vectors) {
+  for (const TrunkLayout::Vector& v : layout_->vectors) {
     using Form = TrunkLayout::Form;
     const auto read = [&](const std::string& name, int64_t at_least) {
-      std::vector<float> values = reader_.retrying([&] { return snapshot_.floats(name); });
+      std::vector<float> values = reader_->retrying([&] { return snapshot_->floats(name); });
       if (static_cast<int64_t>(values.size()) < at_least)
-        throw InputError(snapshot_.shard(snapshot_.tensor(name).shard).path(),
-                         "tensor '" + snapshot_.stored_name(name) + "'",
+        throw InputError(snapshot_->shard(snapshot_->tensor(name).shard).path(),
+                         "tensor '" + snapshot_->stored_name(name) + "'",
                          fmt::format("{} values", at_least), fmt::format("{}", values.size()));
       for (size_t i = 0; i < values.size(); ++i)
         if (!std::isfinite(values[i]))
-          throw InputError(snapshot_.shard(snapshot_.tensor(name).shard).path(),
-                           "tensor '" + snapshot_.stored_name(name) + "'", "finite values",
+          throw InputError(snapshot_->shard(snapshot_->tensor(name).shard).path(),
+                           "tensor '" + snapshot_->stored_name(name) + "'", "finite values",
                            fmt::format("{} at element {}", values[i], i));
       return values;
     };

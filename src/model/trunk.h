@@ -57,6 +57,9 @@ struct TrunkUnit {
 // The dense part of a model, laid out but not loaded: what the planner adds up and Trunk fills.
 struct TrunkLayout {
   TrunkLayout(const Snapshot& snapshot, bool int8);
+  // Of a model that learns: as resident units of the element types that `dtype` gives each tensor,
+  // and kv_b_proj whole beside its absorbed halves.
+  TrunkLayout(const ModelConfig& config, const std::function<Dtype(const std::string&)>& dtype);
   TrunkLayout(const TrunkLayout&) = delete;  // units point into the layers
   TrunkLayout& operator=(const TrunkLayout&) = delete;
 
@@ -87,6 +90,9 @@ struct TrunkLayout {
   // Bytes of the two regions when the units that are not resident are streamed.
   int64_t region_bytes(const std::vector<bool>& resident, int region) const;
   int region(size_t unit) const { return static_cast<int>(unit % 2); }
+
+ private:
+  void bind(class Binder& binder, const ModelConfig& config);
 };
 
 class Trunk {
@@ -97,6 +103,8 @@ class Trunk {
     std::function<void(uint64_t done, uint64_t total)> progress;  // while loading
   };
   Trunk(const Snapshot& snapshot, Reader& reader, MemoryAccount& account, const Options& options);
+  // Of a layout whose views are filled in: everything resident, in memory of the caller's.
+  explicit Trunk(std::unique_ptr<TrunkLayout> filled);
   ~Trunk();
 
   class Lease {
@@ -108,12 +116,12 @@ class Trunk {
     ~Lease() {
       if (trunk_) trunk_->release(unit_);
     }
-    const AttentionWeights& attention() const { return trunk_->layout_.attention[unit_ / 2]; }
+    const AttentionWeights& attention() const { return trunk_->layout_->attention[unit_ / 2]; }
     const FeedForwardWeights& feed_forward() const {
-      return trunk_->layout_.feed_forward[unit_ / 2];
+      return trunk_->layout_->feed_forward[unit_ / 2];
     }
     const TrunkLayout::HeadSlab& head() const {
-      return trunk_->layout_.head[unit_ - 2 * trunk_->layout_.attention.size()];
+      return trunk_->layout_->head[unit_ - 2 * trunk_->layout_->attention.size()];
     }
 
    private:
@@ -127,10 +135,10 @@ class Trunk {
   Lease attention(int64_t layer) { return lease(2 * static_cast<size_t>(layer)); }
   Lease feed_forward(int64_t layer) { return lease(2 * static_cast<size_t>(layer) + 1); }
   Lease head(int64_t slab) {
-    return lease(2 * layout_.attention.size() + static_cast<size_t>(slab));
+    return lease(2 * layout_->attention.size() + static_cast<size_t>(slab));
   }
 
-  const TrunkLayout& layout() const { return layout_; }
+  const TrunkLayout& layout() const { return *layout_; }
 
  private:
   Lease lease(size_t unit);
@@ -140,9 +148,9 @@ class Trunk {
   void load(size_t unit, std::byte* base, Completion& completion);
   void load_vectors(MemoryAccount& account);
 
-  const Snapshot& snapshot_;
-  Reader& reader_;
-  TrunkLayout layout_;
+  const Snapshot* snapshot_ = nullptr;
+  Reader* reader_ = nullptr;
+  std::unique_ptr<TrunkLayout> layout_;
   std::vector<bool> resident_;
   std::vector<bool> checked_;  // units that were read once and are finite
   Buffer vectors_;

@@ -148,9 +148,10 @@ int64_t ExpertStore::memory_bytes(const Snapshot& snapshot, Options options) {
 
 ExpertStore::ExpertStore(const Snapshot& snapshot, Reader& reader, MemoryAccount& account,
                          Options options)
-    : snapshot_(snapshot),
-      reader_(reader),
+    : snapshot_(&snapshot),
+      reader_(&reader),
       options_(options),
+      moe_layers_(snapshot.config().moe_layers()),
       slot_bytes_(slot_bytes(snapshot)),
       caches_(static_cast<size_t>(snapshot.config().num_hidden_layers)) {
   const int64_t cached = snapshot.config().moe_layers() * options.slots_per_layer;
@@ -158,6 +159,13 @@ ExpertStore::ExpertStore(const Snapshot& snapshot, Reader& reader, MemoryAccount
       Buffer(account, "experts", static_cast<uint64_t>((cached + options.in_flight) * slot_bytes_));
   for (int64_t i = cached + options.in_flight; i-- > 0;)
     free_.push_back(buffer_.data() + i * slot_bytes_);
+}
+
+ExpertStore::ExpertStore(std::vector<std::vector<ExpertWeights>> resident)
+    : moe_layers_(0), slot_bytes_(0), caches_(resident.size()) {
+  for (size_t layer = 0; layer < resident.size(); ++layer)
+    for (size_t id = 0; id < resident[layer].size(); ++id)
+      caches_[layer].push_back({static_cast<int32_t>(id), nullptr, resident[layer][id], 0, false});
 }
 
 ExpertStore::~ExpertStore() = default;
@@ -215,7 +223,7 @@ void ExpertStore::Lease::start_reads() {
     to_read_.pop_back();
     item.slot = store_->free_.back();
     store_->free_.pop_back();
-    item.ref = store_->snapshot_.expert(layer_, item.id);
+    item.ref = store_->snapshot_->expert(layer_, item.id);
     item.completion = std::make_unique<Completion>();
     item.reading = true;
     started.push_back(&item);
@@ -232,28 +240,27 @@ void ExpertStore::Lease::start_reads() {
 
 void ExpertStore::read(int64_t layer, int64_t id, const ExpertRef& ref, std::byte* slot,
                        ExpertWeights& weights, Completion& completion) {
-  const ExpertLayout layout = layout_of(snapshot_, ref);
+  const ExpertLayout layout = layout_of(*snapshot_, ref);
   WeightView* views[3] = {&weights.w1, &weights.w2, &weights.w3};
   for (int i = 0; i < 3; ++i) {
     *views[i] = layout.w[i];
     views[i]->data = slot + reinterpret_cast<intptr_t>(layout.w[i].data);
     if (views[i]->scale_bytes())
       views[i]->scales = slot + reinterpret_cast<intptr_t>(layout.w[i].scales);
-    if (!snapshot_.mxfp4_experts())
-      load_matrix(
-          reader_, Reader::kExperts, completion,
-          {&snapshot_, expert_matrix_name(layer, id, i) + ".weight", matrix(ref, i).data, 0},
-          *views[i]);
+    if (!snapshot_->mxfp4_experts())
+      load_matrix(*reader_, Reader::kExperts, completion,
+                  {snapshot_, expert_matrix_name(layer, id, i) + ".weight", matrix(ref, i).data, 0},
+                  *views[i]);
   }
   for (const Span& span : layout.spans)
-    reader_.submit_span(Reader::kExperts, completion, snapshot_.shard(span.shard), span.begin,
-                        span.end, slot + span.slot_offset);
+    reader_->submit_span(Reader::kExperts, completion, snapshot_->shard(span.shard), span.begin,
+                         span.end, slot + span.slot_offset);
 }
 
 int64_t ExpertStore::unclaimed_slots() const {
   int64_t claimed = 0;
   for (const auto& cache : caches_) claimed += static_cast<int64_t>(cache.size());
-  return snapshot_.config().moe_layers() * options_.slots_per_layer - claimed;
+  return moe_layers_ * options_.slots_per_layer - claimed;
 }
 
 std::vector<int64_t> ExpertStore::Lease::next(int64_t most, int64_t limit) {
@@ -270,8 +277,8 @@ std::vector<int64_t> ExpertStore::Lease::next(int64_t most, int64_t limit) {
   const auto take = [&](int64_t i) {
     Item& item = items_[static_cast<size_t>(i)];
     item.completion->wait();
-    if (store_->snapshot_.mxfp4_experts())
-      refuse_nan_scales(store_->snapshot_, item.ref, item.weights, layer_, item.id);
+    if (store_->snapshot_->mxfp4_experts())
+      refuse_nan_scales(*store_->snapshot_, item.ref, item.weights, layer_, item.id);
     item.reading = false;
     ready.push_back(i);
   };

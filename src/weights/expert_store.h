@@ -41,6 +41,8 @@ class ExpertStore {
     int64_t in_flight = 16;       // at least 1
   };
   ExpertStore(const Snapshot& snapshot, Reader& reader, MemoryAccount& account, Options options);
+  // Experts that all lie in memory of the caller's, [layer][expert]: a model that learns.
+  explicit ExpertStore(std::vector<std::vector<ExpertWeights>> resident);
   ~ExpertStore();
 
   class Lease {
@@ -89,9 +91,10 @@ class ExpertStore {
   // Slots set aside for caches that are not full yet.
   int64_t unclaimed_slots() const;
 
-  const Snapshot& snapshot_;
-  Reader& reader_;
+  const Snapshot* snapshot_ = nullptr;
+  Reader* reader_ = nullptr;
   const Options options_;
+  const int64_t moe_layers_;
   const int64_t slot_bytes_;
   Buffer buffer_;
   std::vector<std::byte*> free_;            // slots that hold nothing

@@ -54,15 +54,6 @@ Sampler::Sampler(const SamplingOptions& options, std::vector<bool> drawable)
   check_sampling(options);
 }
 
-double Sampler::uniform() {
-  random_ += 0x9e3779b97f4a7c15u;
-  uint64_t z = random_;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  z ^= z >> 31;
-  return static_cast<double>(z >> 11) * 0x1.0p-53;
-}
-
 int32_t Sampler::sample(std::span<const float> logits, std::span<const int32_t> generated) {
   std::vector<Candidate> candidates;
   candidates.reserve(logits.size());
@@ -96,7 +87,7 @@ int32_t Sampler::sample(std::span<const float> logits, std::span<const int32_t> 
   while (keep < weight.size() && (keep == 0 || mass < static_cast<double>(options_.top_p) * sum))
     mass += weight[keep++];
   while (keep > 1 && weight[keep - 1] < options_.min_p * weight[0]) mass -= weight[--keep];
-  double left = uniform() * mass;
+  double left = random_.uniform() * mass;
   for (size_t i = 0; i + 1 < keep; ++i) {
     left -= weight[i];
     if (left < 0) return candidates[i].id;

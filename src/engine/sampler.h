@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/random.h"
 #include "kernels/kernels.h"
 
 namespace k3 {
@@ -42,11 +43,9 @@ class Sampler {
   int32_t sample(std::span<const float> logits, std::span<const int32_t> generated);
 
  private:
-  double uniform();  // in [0, 1)
-
   SamplingOptions options_;
   std::vector<bool> drawable_;
-  uint64_t random_;
+  SplitMix64 random_;
 };
 
 }  // namespace k3

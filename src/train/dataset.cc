@@ -5,33 +5,17 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/random.h"
 #include "weights/safetensors.h"
 
 namespace k3 {
 namespace {
 
-// SplitMix64: the next state and its output in one.
-uint64_t mix(uint64_t& state) {
-  uint64_t z = state += 0x9e3779b97f4a7c15u;
-  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-  return z ^ z >> 31;
-}
-
 uint64_t content_hash(std::span<const int32_t> ids, uint64_t seed) {
-  uint64_t state = seed, hash = mix(state);
-  for (const int32_t id : ids) {
-    state = hash ^ static_cast<uint64_t>(static_cast<uint32_t>(id));
-    hash = mix(state);
-  }
+  uint64_t hash = SplitMix64(seed).bits();
+  for (const int32_t id : ids)
+    hash = SplitMix64(hash ^ static_cast<uint64_t>(static_cast<uint32_t>(id))).bits();
   return hash;
-}
-
-// 0 .. bound-1, every value alike: what would favour the low ones is drawn again.
-uint64_t below(uint64_t bound, uint64_t& state) {
-  const uint64_t least = -bound % bound;
-  for (;;)
-    if (const uint64_t draw = mix(state); draw >= least) return draw % bound;
 }
 
 }  // namespace
@@ -104,9 +88,9 @@ Packer::Packer(const TokenDataset& data, const Options& options) : data_(data), 
 
 void Packer::shuffle() {
   order_ = members_;
-  uint64_t state =
-      options_.seed ^ (static_cast<uint64_t>(position_.epoch) + 1) * 0xd1342543de82ef95u;
-  for (size_t i = order_.size(); i > 1; --i) std::swap(order_[i - 1], order_[below(i, state)]);
+  SplitMix64 random(options_.seed ^
+                    (static_cast<uint64_t>(position_.epoch) + 1) * 0xd1342543de82ef95u);
+  for (size_t i = order_.size(); i > 1; --i) std::swap(order_[i - 1], order_[random.below(i)]);
 }
 
 void Packer::seek(const Position& position) {

@@ -75,18 +75,18 @@ void Model::decoder_layer(Context& ctx, int64_t layer, Residuals& residuals, con
                           const Rows& x) {
   const int number = static_cast<int>(layer);
   const int64_t step = batch.training() ? batch.tokens() : kSlab;
-  const auto each_slab = [&](auto&& body) {
+  const auto each_slab = [&](const Rows& room, auto&& body) {
     for (int64_t begin = 0; begin < batch.tokens(); begin += step) {
       Scratch::Frame frame(ctx.scratch);
       const int64_t end = std::min(batch.tokens(), begin + step);
-      body(begin, end, x.slice(begin, end), ctx.scratch.rows(end - begin, config_.hidden_size));
+      body(begin, end, room.slice(begin, end), ctx.scratch.rows(end - begin, config_.hidden_size));
     }
   };
   residuals.close_block(layer);
   {
     const Trunk::Lease lease = trunk_.attention(layer);
     const AttentionWeights& w = lease.attention();
-    each_slab([&](int64_t begin, int64_t end, const Rows& h, const Rows& out) {
+    each_slab(x, [&](int64_t begin, int64_t end, const Rows& h, const Rows& out) {
       residuals.mix(ctx, w.mix, begin, end, h);
       const Rows in = rms_norm(ctx, h, w.input_norm, config_.rms_norm_eps);
       ctx.observe("attn_in", number, begin, in);
@@ -99,13 +99,14 @@ void Model::decoder_layer(Context& ctx, int64_t layer, Residuals& residuals, con
   residuals.settle();
   const Trunk::Lease lease = trunk_.feed_forward(layer);
   const FeedForwardWeights& w = lease.feed_forward();
-  each_slab([&](int64_t begin, int64_t end, const Rows& in, const Rows& h) {
+  const Rows input = ctx.over(x);
+  each_slab(input, [&](int64_t begin, int64_t end, const Rows& in, const Rows& h) {
     residuals.mix(ctx, w.mix, begin, end, h);
     rms_norm(ctx, h, w.norm, config_.rms_norm_eps, in);
     ctx.observe("ffn_in", number, begin, in);
   });
-  const Rows out = ctx.over(x);
-  feed_forward(ctx, config_, layer, w, experts(), x, out);
+  const Rows out = ctx.over(input);
+  feed_forward(ctx, config_, layer, w, experts(), input, out);
   ctx.observe("ffn_out", number, 0, out);
   residuals.add(ctx, 0, out);
   ctx.observe("hidden", number, 0, residuals.sum().slice(0, batch.tokens()));
@@ -161,12 +162,9 @@ Residuals Model::learning_layer(Context& ctx, int64_t layer, const Residuals& be
                                 const Batch& batch) {
   Residuals residuals = below;
   const auto rows = [&] { return ctx.scratch.rows(batch.tokens(), config_.hidden_size); };
-  const Rows kept = ctx.tape ? Rows{} : rows();
+  if (!ctx.tape) residuals.make_room(rows());
   Scratch::Frame frame(ctx.scratch);
   decoder_layer(ctx, layer, residuals, batch, rows());
-  if (ctx.tape) return residuals;
-  copy(ctx, residuals.sum(), kept);
-  residuals.move_sum(kept);
   return residuals;
 }
 

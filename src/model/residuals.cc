@@ -71,15 +71,17 @@ void Residuals::close_block(int64_t layer) {
 }
 
 void Residuals::add(Context& ctx, int64_t begin, const Rows& delta) {
-  if (storage_.empty() && fresh_) {
+  if (ctx.tape && fresh_) {
     sum_ = delta;
     return;
   }
   const Rows before = sum_;
-  if (storage_.empty()) sum_ = ctx.scratch.rows(delta.rows, delta.cols);
+  if (ctx.tape) sum_ = ctx.scratch.rows(delta.rows, delta.cols);
+  if (!ctx.tape && storage_.empty()) sum_ = room_;
+  const bool moved = sum_.data != before.data;
   ctx.each_row(delta.rows, 16, [&](int64_t i) {
     float* to = sum_.row(begin + i);
-    if (fresh_ || storage_.empty())
+    if (fresh_ || moved)
       std::memcpy(to, fresh_ ? delta.row(i) : before.row(i),
                   static_cast<size_t>(delta.cols) * sizeof(float));
     if (!fresh_) ctx.kernels.add(delta.row(i), delta.cols, to);

@@ -4,8 +4,8 @@
 // every sublayer sees a softmax-weighted mix of the closed blocks and the open sum, per token, and
 // adds its output to the open sum. Without them mix() gives the sum itself. Nothing here outlives a
 // forward pass. Ownership: rows live in the storage given at construction; when training, in
-// scratch, where every sum has a place of its own and a copy of this object is the stream at that
-// height.
+// scratch: with a tape every sum has a place of its own, and a copy of this object is the stream at
+// that height.
 #pragma once
 
 #include <vector>
@@ -25,8 +25,8 @@ class Residuals {
 
   // The embedding at first, then with what sublayers added.
   Rows sum() const { return sum_; }
-  // The same values at another place.
-  void move_sum(const Rows& place) { sum_ = place; }
+  // Where sums go that are made without a tape: the sum stays there when scratch is given back.
+  void make_room(const Rows& room) { room_ = room; }
 
   // What a sublayer sees, for rows [begin, end).
   void mix(Context& ctx, MixQuery query, int64_t begin, int64_t end, const Rows& out) const;
@@ -50,7 +50,7 @@ class Residuals {
   float eps_;
   std::vector<Rows> storage_;  // empty when training
   std::vector<Rows> closed_;
-  Rows sum_;
+  Rows sum_, room_;
   bool fresh_ = false;  // the open sum holds nothing yet
 };
 

@@ -258,6 +258,30 @@ void TrunkLayout::bind(Binder& binder, const ModelConfig& c) {
   }
 }
 
+int64_t TrunkLayout::convolution_place(const ModelConfig& c, int64_t i) {
+  const int64_t taps = c.short_conv_kernel_size, d = c.kda_head_dim;
+  const int64_t channel = i / taps, tap = i % taps;
+  return (channel / d * taps + tap) * d + channel % d;
+}
+
+void TrunkLayout::derive(const ModelConfig& c, const Vector& v, const float* stored,
+                         const float* proj, float* out) {
+  switch (v.form) {
+    case Form::kPlain:
+      std::memcpy(out, stored, static_cast<size_t>(v.count) * sizeof(float));
+      return;
+    case Form::kExp:
+      kernels(Isa::kScalar).exp(stored, v.count, out);
+      return;
+    case Form::kConvolution:
+      for (int64_t i = 0; i < v.count; ++i) out[convolution_place(c, i)] = stored[i];
+      return;
+    case Form::kMixQuery:
+      for (int64_t i = 0; i < v.count; ++i) out[i] = stored[i] * proj[i];
+      return;
+  }
+}
+
 int64_t TrunkLayout::region_bytes(const std::vector<bool>& resident, int which) const {
   int64_t bytes = 0;
   for (size_t i = 0; i < units.size(); ++i)
@@ -386,7 +410,6 @@ void Trunk::load_vectors(MemoryAccount& account) {
   vectors_ =
       Buffer(account, "vectors", static_cast<uint64_t>(layout_->vector_floats) * sizeof(float));
   float* next = vectors_.as<float>();
-  const Kernels& scalar = kernels(Isa::kScalar);
   for (const TrunkLayout::Vector& v : layout_->vectors) {
     using Form = TrunkLayout::Form;
     const auto read = [&](const std::string& name, int64_t at_least) {
@@ -403,23 +426,11 @@ void Trunk::load_vectors(MemoryAccount& account) {
       return values;
     };
     *v.target = next;
-    if (v.form == Form::kMixQuery) {
-      const std::vector<float> norm = read(v.name + "_norm.weight", v.count);
-      const std::vector<float> proj = read(v.name + "_proj.weight", v.count);
-      for (int64_t i = 0; i < v.count; ++i)
-        next[i] = norm[static_cast<size_t>(i)] * proj[static_cast<size_t>(i)];
-    } else {
-      const std::vector<float> values = read(v.name, v.count);
-      const int64_t taps = c.short_conv_kernel_size, d = c.kda_head_dim;
-      if (v.form == Form::kPlain)
-        std::memcpy(next, values.data(), static_cast<size_t>(v.count) * sizeof(float));
-      if (v.form == Form::kExp) scalar.exp(values.data(), v.count, next);
-      if (v.form == Form::kConvolution)  // [head * d + channel][tap] -> [head][tap][channel]
-        for (int64_t i = 0; i < v.count; ++i) {
-          const int64_t channel = i / taps, tap = i % taps;
-          next[(channel / d * taps + tap) * d + channel % d] = values[static_cast<size_t>(i)];
-        }
-    }
+    if (v.form == Form::kMixQuery)
+      TrunkLayout::derive(c, v, read(v.name + "_norm.weight", v.count).data(),
+                          read(v.name + "_proj.weight", v.count).data(), next);
+    else
+      TrunkLayout::derive(c, v, read(v.name, v.count).data(), nullptr, next);
     next += round_up(v.count, 16);
   }
 }

@@ -86,6 +86,12 @@ struct TrunkLayout {
     Form form;
   };
   std::vector<Vector> vectors;
+  // What the kernels are given of a small tensor as it is stored, count floats. kMixQuery takes the
+  // site's norm and, as `proj`, its projection; the others one tensor.
+  static void derive(const ModelConfig& config, const Vector& vector, const float* stored,
+                     const float* proj, float* out);
+  // Where element i of a stored convolution [channel][tap] comes to lie: [head][tap][channel].
+  static int64_t convolution_place(const ModelConfig& config, int64_t i);
 
   // Bytes of the two regions when the units that are not resident are streamed.
   int64_t region_bytes(const std::vector<bool>& resident, int region) const;

@@ -26,7 +26,7 @@ TokenWriter::TokenWriter(Storage& storage, const std::string& path, int64_t voca
 void TokenWriter::add(std::span<const int32_t> document) {
   if (document.empty()) return;
   for (const int32_t id : document)
-    if (id < 0 || id >= vocab_size_)
+    if (token_id(id) >= vocab_size_)
       throw InputError(path_, "tokens", fmt::format("ids from 0 to {}", vocab_size_ - 1),
                        fmt::format("{}", id));
   tokens_.insert(tokens_.end(), document.begin(), document.end());
@@ -51,8 +51,8 @@ TokenDataset TokenDataset::open(const Storage& storage, const std::vector<std::s
                         fmt::format("{}", found));
     };
     for (const int64_t id : ids)
-      if (id < 0 || id >= vocab_size)
-        throw bad("tokens", fmt::format("ids from 0 to {}", vocab_size - 1), id);
+      if (id >= vocab_size || id < -vocab_size)
+        throw bad("tokens", fmt::format("ids below {}, or their complements", vocab_size), id);
     const auto count = static_cast<int64_t>(ids.size());
     if (ends.empty() || ends.front() != 0)
       throw bad("documents", "0 first", ends.empty() ? -1 : ends.front());
@@ -73,12 +73,18 @@ std::span<const int32_t> TokenDataset::document(int64_t index) const {
   return std::span(tokens_).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
 }
 
+uint64_t TokenDataset::fingerprint() const {
+  uint64_t hash = content_hash(tokens_, 0);
+  for (const int64_t at : starts_) hash = SplitMix64(hash ^ static_cast<uint64_t>(at)).bits();
+  return hash;
+}
+
 Packer::Packer(const TokenDataset& data, const Options& options) : data_(data), options_(options) {
   // A share of 2^53, exact in double.
   const auto limit = static_cast<uint64_t>(options.held_out * 0x1p53);
   for (int64_t i = 0; i < data.documents(); ++i) {
     const bool held = content_hash(data.document(i), options.seed) >> 11 < limit;
-    if (held == options.validation) members_.push_back(i);
+    if (held == options.validation && data.document(i).size() > 1) members_.push_back(i);
   }
   if (members_.empty())
     throw InputError("training data", options.validation ? "held-out documents" : "documents",
@@ -94,37 +100,45 @@ void Packer::shuffle() {
 }
 
 void Packer::seek(const Position& position) {
-  if (position.epoch < 0 || position.document < 0 || position.document >= documents() ||
-      position.offset < 0)
+  const bool known =
+      position.epoch >= 0 && position.document >= 0 && position.document < documents();
+  if (known) {
+    position_.epoch = position.epoch;
+    shuffle();
+  }
+  if (!known || position.offset < 0 ||
+      position.offset + 1 >=
+          static_cast<int64_t>(
+              data_.document(order_[static_cast<size_t>(position.document)]).size()))
     throw InputError("training data", "position", fmt::format("a document of {}", documents()),
                      fmt::format("epoch {}, document {}, offset {}", position.epoch,
                                  position.document, position.offset));
   position_ = position;
-  shuffle();
 }
 
 PackedRow Packer::next() {
   PackedRow row;
-  const auto wanted = static_cast<size_t>(options_.length) + 1;
-  row.starts.push_back(0);
-  while (row.ids.size() < wanted) {
+  const auto length = static_cast<size_t>(options_.length);
+  while (row.ids.size() < length) {
     const auto text = data_.document(order_[static_cast<size_t>(position_.document)]);
-    if (position_.offset == 0 && !row.ids.empty())
-      row.starts.push_back(static_cast<int64_t>(row.ids.size()));
-    const auto length = static_cast<int64_t>(text.size());
-    for (; row.ids.size() < wanted && position_.offset <= length; ++position_.offset)
-      row.ids.push_back(position_.offset < length ? text[static_cast<size_t>(position_.offset)]
-                                                  : options_.end_id);
-    if (position_.offset <= length) break;
+    const auto offset = static_cast<size_t>(position_.offset);
+    // Every token but the last is an input, and the one after it the target.
+    const size_t left = text.size() - 1 - offset, room = length - row.ids.size();
+    if (options_.whole && offset == 0 && !row.ids.empty() && left > room) break;
+    const size_t take = std::min(left, room);
+    row.starts.push_back(static_cast<int64_t>(row.ids.size()));
+    for (size_t i = offset; i < offset + take; ++i) {
+      row.ids.push_back(token_id(text[i]));
+      row.targets.push_back(is_context_only(text[i + 1]) ? -1 : text[i + 1]);
+    }
+    position_.offset += static_cast<int64_t>(take);
+    if (take < left) break;
     position_.offset = 0;
     if (++position_.document < documents()) continue;
     position_.document = 0;
     ++position_.epoch;
     shuffle();
   }
-  // The last id is the next row's first input: every token but a row's and a document's first is
-  // once a target.
-  if (position_.offset > 0) --position_.offset;
   return row;
 }
 

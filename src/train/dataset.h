@@ -1,20 +1,21 @@
 // Tokenised text on disk, and the packed rows a training step takes from it.
 //
 //   TokenWriter writer(storage, "data/books.safetensors", vocab_size);
-//   for (each document) writer.add(tokenizer.encode(text));
+//   for (each document) writer.add(ids);                       // with the id that closes it
 //   writer.commit();
 //
-//   const TokenDataset data = TokenDataset::open(storage, {"data/books.safetensors"});
-//   Packer packer(data, {.length = 1024, .end_id = eos, .seed = 1, .held_out = 0.01});
-//   const PackedRow row = packer.next();         // 1,025 ids and where documents begin
+//   const TokenDataset data = TokenDataset::open(storage, {"data/books.safetensors"}, vocab_size);
+//   Packer packer(data, {.length = 1024, .seed = 1, .held_out = 0.01});
+//   const PackedRow row = packer.next();         // inputs, targets, and where documents begin
 //
 // A shard is a safetensors file: "tokens" I32 [n], "documents" I64 [d + 1], the offset of each
-// document and the end. Documents are told apart by their content: whether one is held out depends
-// on its tokens and the seed alone, so a text that stands in two shards is never on both sides.
-// Each epoch has an order of its own, made from the seed and its number. Rows are documents on end,
-// each closed by end_id, cut where a row is full; the state of a row's model is reset where
-// `starts` says. Thread rule: TokenDataset is immutable; a Packer belongs to one thread. Errors:
-// InputError naming file and tensor.
+// document and the end. An id that the model reads but is not asked to write (what a user said) is
+// stored as its complement, context_only(id).
+// Documents are told apart by their content: whether one is held out depends on its tokens and the
+// seed alone, so a text that stands in two shards is never on both sides. Each epoch has an order
+// of its own, made from the seed and its number. Rows are documents on end; the state of a row's
+// model is reset where `starts` says. Thread rule: TokenDataset is immutable; a Packer belongs to
+// one thread. Errors: InputError naming file and tensor.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,10 @@
 #include "base/storage.h"
 
 namespace k3 {
+
+constexpr int32_t context_only(int32_t id) { return ~id; }
+constexpr bool is_context_only(int32_t token) { return token < 0; }
+constexpr int32_t token_id(int32_t token) { return token < 0 ? ~token : token; }
 
 class TokenWriter {
  public:
@@ -51,6 +56,7 @@ class TokenDataset {
   int64_t documents() const { return static_cast<int64_t>(starts_.size()) - 1; }
   int64_t tokens() const { return static_cast<int64_t>(tokens_.size()); }
   std::span<const int32_t> document(int64_t index) const;
+  uint64_t fingerprint() const;  // of every token and border
 
  private:
   std::vector<int32_t> tokens_;
@@ -58,20 +64,22 @@ class TokenDataset {
 };
 
 struct PackedRow {
-  std::vector<int32_t> ids;  // length + 1: inputs, and targets one on
-  // Ascending positions in ids where a document begins, 0 among them: there the state is reset, and
-  // what stands there is no target of the id before it. The last may be `length`, a target only.
+  std::vector<int32_t> ids;      // at most Options::length, at least one
+  std::vector<int32_t> targets;  // the id after each, or -1 where the model is not asked for one
+  // Ascending positions in ids where a document begins, or goes on from an earlier row; 0 first.
   std::vector<int64_t> starts;
 };
 
 class Packer {
  public:
   struct Options {
-    int64_t length = 0;  // inputs of a row
-    int32_t end_id = 0;  // closes each document
+    int64_t length = 0;  // most inputs of a row
     uint64_t seed = 0;
     double held_out = 0;      // share of documents kept for validation
     bool validation = false;  // pack those instead
+    // Only documents longer than a row are cut; rows end early instead. For conversations, which
+    // make no sense from their middle.
+    bool whole = false;
   };
   // Where a run stands; with the same dataset and options it goes on bit for bit.
   struct Position {
@@ -79,7 +87,7 @@ class Packer {
     bool operator==(const Position&) const = default;
   };
 
-  // Throws InputError when no document is left on this side.
+  // Throws InputError when no document of two tokens is left on this side.
   Packer(const TokenDataset& data, const Options& options);
   PackedRow next();
   Position position() const { return position_; }

@@ -11,8 +11,6 @@
 namespace k3 {
 namespace {
 
-constexpr int32_t kEnd = 999;
-
 // Documents 0 .. count-1; document i is i + 1 tokens long and says so in each.
 TokenDataset numbered(MemoryStorage& storage, int count) {
   TokenWriter writer(storage, "a", 1000);
@@ -39,48 +37,71 @@ TEST(TokenDataset, ComesBackAsWritten) {
   EXPECT_THROW(TokenWriter(storage, "c", 4).add(std::vector<int32_t>{4}), InputError);
 }
 
-// One epoch of rows: every token of every document stands where it should, each is a target at most
-// once, and all but the firsts of documents and rows are.
+// One epoch of rows: inputs and targets are neighbours in their document, and every token but the
+// first of each document is a target once.
 TEST(Packer, PacksEveryTokenOnce) {
   MemoryStorage storage;
   const TokenDataset data = numbered(storage, 40);
-  for (const int64_t length : {1, 7, 64, 1000}) {
-    Packer packer(data, {.length = length, .end_id = kEnd, .seed = 3});
-    std::map<int32_t, int64_t> targets;
-    while (packer.position().epoch == 0) {
-      const PackedRow row = packer.next();
-      ASSERT_EQ(static_cast<int64_t>(row.ids.size()), length + 1);
-      ASSERT_EQ(row.starts.front(), 0);
-      const std::set<int64_t> starts(row.starts.begin(), row.starts.end());
-      ASSERT_EQ(starts.size(), row.starts.size());
-      for (int64_t i = 1; i <= length; ++i) {
-        const int32_t id = row.ids[static_cast<size_t>(i)],
-                      before = row.ids[static_cast<size_t>(i - 1)];
-        ASSERT_EQ(starts.contains(i), before == kEnd);
-        if (starts.contains(i)) continue;
-        ASSERT_TRUE(id == before || id == kEnd);
-        if (packer.position().epoch == 0) ++targets[id];
+  for (const bool whole : {false, true})
+    for (const int64_t length : {1, 7, 64, 1000}) {
+      Packer packer(data, {.length = length, .seed = 3, .whole = whole});
+      std::map<int32_t, int64_t> targets;
+      while (packer.position().epoch == 0) {
+        const PackedRow row = packer.next();
+        ASSERT_LE(static_cast<int64_t>(row.ids.size()), length);
+        ASSERT_EQ(row.ids.size(), row.targets.size());
+        ASSERT_EQ(row.starts.front(), 0);
+        ASSERT_TRUE(std::is_sorted(row.starts.begin(), row.starts.end()));
+        for (size_t i = 0; i < row.ids.size(); ++i) ASSERT_EQ(row.ids[i], row.targets[i]);
+        for (size_t s = 0; s < row.starts.size(); ++s) {
+          const auto begin = static_cast<size_t>(row.starts[s]);
+          const size_t end =
+              s + 1 < row.starts.size() ? static_cast<size_t>(row.starts[s + 1]) : row.ids.size();
+          for (size_t i = begin; i < end; ++i) ASSERT_EQ(row.ids[i], row.ids[begin]);
+          const auto inputs = static_cast<size_t>(row.ids[begin]);  // of the whole document
+          if (whole && inputs <= static_cast<size_t>(length)) {
+            ASSERT_EQ(end - begin, inputs);
+          }
+        }
+        if (packer.position().epoch == 0)
+          for (const int32_t id : row.targets) ++targets[id];
+      }
+      int64_t sum = 0;
+      for (const auto& [id, count] : targets) {
+        EXPECT_LE(count, id) << length;
+        sum += count;
+      }
+      EXPECT_GE(sum, 780 - length);  // all but those of the row that the epoch ended in
+      if (length == 1000) {
+        EXPECT_EQ(sum, 0);
       }
     }
-    int64_t sum = 0;
-    for (const auto& [id, count] : targets) {
-      EXPECT_LE(count, id == kEnd ? 40 : id) << length;  // a document of i + 1 has i inner targets
-      sum += count;
-    }
-    EXPECT_GE(sum, 820 - length);  // all but those of the row that the epoch ended in
-  }
+}
+
+TEST(Packer, ContextIsReadAndNotAskedFor) {
+  MemoryStorage storage;
+  TokenWriter writer(storage, "a", 100);
+  writer.add(std::vector<int32_t>{context_only(7), context_only(0), 5, 6, context_only(99)});
+  writer.commit();
+  const TokenDataset data = TokenDataset::open(storage, {"a"}, 100);
+  const PackedRow row = Packer(data, {.length = 4}).next();
+  EXPECT_EQ(row.ids, (std::vector<int32_t>{7, 0, 5, 6}));
+  EXPECT_EQ(row.targets, (std::vector<int32_t>{-1, 5, 6, -1}));
+  EXPECT_THROW(TokenWriter(storage, "c", 4).add(std::vector<int32_t>{context_only(4)}), InputError);
+  EXPECT_THROW(TokenDataset::open(storage, {"a"}, 99), InputError);
 }
 
 TEST(Packer, GoesOnWhereItStood) {
   MemoryStorage storage;
   const TokenDataset data = numbered(storage, 30);
-  const Packer::Options options{.length = 50, .end_id = kEnd, .seed = 9};
+  const Packer::Options options{.length = 50, .seed = 9};
   Packer whole(data, options);
   for (int i = 0; i < 40; ++i) {
     Packer resumed(data, options);
     resumed.seek(whole.position());
     const PackedRow a = whole.next(), b = resumed.next();
     ASSERT_EQ(a.ids, b.ids);
+    ASSERT_EQ(a.targets, b.targets);
     ASSERT_EQ(a.starts, b.starts);
     ASSERT_EQ(whole.position(), resumed.position());
   }
@@ -93,7 +114,7 @@ TEST(Packer, EpochsAndSeedsHaveOrdersOfTheirOwn) {
   MemoryStorage storage;
   const TokenDataset data = numbered(storage, 30);
   const auto first = [&](uint64_t seed, int64_t epoch) {
-    Packer packer(data, {.length = 400, .end_id = kEnd, .seed = seed});
+    Packer packer(data, {.length = 400, .seed = seed});
     packer.seek({epoch, 0, 0});
     return packer.next().ids;
   };
@@ -106,11 +127,11 @@ TEST(Packer, HeldOutDocumentsAreOnOneSideOnly) {
   MemoryStorage storage;
   numbered(storage, 300);
   const TokenDataset data = TokenDataset::open(storage, {"a", "a"}, 1000);  // each text twice
-  Packer::Options options{.length = 5, .end_id = kEnd, .seed = 4, .held_out = 0.1};
+  Packer::Options options{.length = 5, .seed = 4, .held_out = 0.1};
   const Packer train(data, options);
   options.validation = true;
   const Packer validation(data, options);
-  EXPECT_EQ(train.documents() + validation.documents(), 600);
+  EXPECT_EQ(train.documents() + validation.documents(), 598);  // those of one token are left out
   EXPECT_GT(validation.documents(), 20);
   EXPECT_LT(validation.documents(), 120);
   EXPECT_EQ(validation.documents() % 2, 0);  // both copies

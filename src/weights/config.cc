@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/json_fields.h"
 
 namespace k3 {
 namespace {
@@ -25,151 +26,7 @@ constexpr int64_t kMaxHeads = 4096;
 constexpr int64_t kMaxHeadDim = 4096;
 constexpr int64_t kMaxExperts = int64_t{1} << 20;
 
-std::string shown(const Json* value) {
-  if (!value) return "nothing";
-  switch (value->type()) {
-    case Json::value_t::object:
-      return "an object";
-    case Json::value_t::array:
-      return fmt::format("a list of {}", value->size());
-    default:
-      return printable(value->dump(-1, ' ', false, Json::error_handler_t::replace), 80);
-  }
-}
-
-// The members of one object of the file, fetched by name with their type and range checked.
-class Fields {
- public:
-  Fields(const Json& object, std::string_view file, std::string prefix)
-      : object_(object), file_(file), prefix_(std::move(prefix)) {}
-
-  [[noreturn]] void fail(std::string_view key, std::string_view expected,
-                         std::string_view found) const {
-    throw InputError(file_, prefix_ + std::string(key), expected, found);
-  }
-
-  // Null counts as absent, as it does in the released code.
-  const Json* find(const char* key) const {
-    const auto it = object_.find(key);
-    return it == object_.end() || it->is_null() ? nullptr : &*it;
-  }
-
-  int64_t integer(const char* key, int64_t low, int64_t high) const {
-    return integer(key, object_.contains(key) ? &object_[key] : nullptr, low, high);
-  }
-  int64_t integer_or(const char* key, int64_t low, int64_t high, int64_t absent) const {
-    const Json* value = find(key);
-    return value ? integer(key, value, low, high) : absent;
-  }
-  int64_t integer(std::string_view key, const Json* value, int64_t low, int64_t high) const {
-    // Unsigned is the type of every number without a sign; those past 2^63 stay out of range.
-    if (value && value->is_number_integer()) {
-      const auto number = value->is_number_unsigned() && value->get<uint64_t>() > INT64_MAX
-                              ? std::numeric_limits<int64_t>::max()
-                              : value->get<int64_t>();
-      if (number >= low && number <= high) return number;
-    }
-    fail(key, fmt::format("an integer in {}..{}", low, high), shown(value));
-  }
-
-  // In low..high, both possible, low excluded when `open`.
-  float number(const char* key, double low, double high, bool open) const {
-    return number(key, object_.contains(key) ? &object_[key] : nullptr, low, high, open);
-  }
-  float number_or(const char* key, double low, double high, bool open, float absent) const {
-    const Json* value = find(key);
-    return value ? number(key, value, low, high, open) : absent;
-  }
-  float number(const char* key, const Json* value, double low, double high, bool open) const {
-    if (value && value->is_number()) {
-      const auto number = value->get<double>();
-      if (std::isfinite(number) && number <= high && (open ? number > low : number >= low))
-        return static_cast<float>(number);
-    }
-    fail(key,
-         fmt::format("a number {} {} and at most {}", open ? "above" : "of at least", low, high),
-         shown(value));
-  }
-
-  bool boolean_or(const char* key, bool absent) const {
-    const Json* value = find(key);
-    if (!value) return absent;
-    if (!value->is_boolean()) fail(key, "true or false", shown(value));
-    return value->get<bool>();
-  }
-
-  // The index of the text among `choices`; nullptr stands for the absent field if it is a choice.
-  size_t choice(const char* key, std::initializer_list<const char*> choices) const {
-    const Json* value = find(key);
-    std::string expected;
-    size_t i = 0;
-    for (const char* text : choices) {
-      if (text ? value && value->is_string() && value->get_ref<const std::string&>() == text
-               : !value)
-        return i;
-      expected +=
-          (i++ ? " or " : "") + (text ? fmt::format("\"{}\"", text) : std::string("nothing"));
-    }
-    fail(key, expected, shown(value));
-  }
-
-  Fields object(const char* key) const {
-    const Json* value = find(key);
-    if (!value || !value->is_object()) fail(key, "an object", shown(value));
-    return Fields(*value, file_, prefix_ + key + ".");
-  }
-
-  const Json& list(const char* key) const {
-    const Json* value = find(key);
-    if (!value || !value->is_array()) fail(key, "a list", shown(value));
-    return *value;
-  }
-
-  const Json& json() const { return object_; }
-
- private:
-  const Json& object_;
-  std::string_view file_;
-  std::string prefix_;
-};
-
-// The document, refused when it names a field of an object twice (the last would win silently).
-Json parse_document(std::string_view text, std::string_view path) {
-  if (text.size() > kMaxConfigBytes)
-    throw InputError(path, "size", fmt::format("at most {} bytes", kMaxConfigBytes),
-                     fmt::format("{} bytes", text.size()));
-  std::vector<std::set<std::string>> keys;
-  std::string twice;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
-    const auto level = static_cast<size_t>(depth);
-    if (event == Json::parse_event_t::object_start) {
-      if (keys.size() <= level) keys.resize(level + 1);
-      keys[level].clear();
-    } else if (event == Json::parse_event_t::key && twice.empty()) {
-      const auto& key = value.get_ref<const std::string&>();
-      if (!keys[level - 1].insert(key).second) twice = key;
-    }
-    return true;
-  };
-  Json document;
-  try {
-    document = Json::parse(text, watch);
-  } catch (const Json::exception& error) {
-    // Its text already says line and column, or which number is too large; the tag before it is the
-    // json library's own.
-    std::string_view what = error.what();
-    if (const size_t tag = what.find("] "); tag != std::string_view::npos)
-      what.remove_prefix(tag + 2);
-    if (const size_t at = what.find("at line"); at != std::string_view::npos)
-      what.remove_prefix(at);
-    throw InputError(fmt::format("{}: not JSON: {}", printable(path, 1000), printable(what, 300)));
-  }
-  if (!twice.empty()) throw InputError(path, "field " + twice, "it once", "it twice");
-  if (!document.is_object()) throw InputError(path, "the file", "a JSON object", shown(&document));
-  return document;
-}
-
-void read_ids(const Fields& top, const Fields& text, ModelConfig& c) {
+void read_ids(const JsonFields& top, const JsonFields& text, ModelConfig& c) {
   const auto id = [&](const char* key) {
     const int64_t in_text = text.integer_or(key, 0, c.vocab_size - 1, -1);
     if (!c.nested) return in_text;
@@ -184,7 +41,7 @@ void read_ids(const Fields& top, const Fields& text, ModelConfig& c) {
   c.media_placeholder_token_id = id("media_placeholder_token_id");
 }
 
-void read_layer_list(const Fields& f, const char* key, AttentionKind kind, ModelConfig& c,
+void read_layer_list(const JsonFields& f, const char* key, AttentionKind kind, ModelConfig& c,
                      std::vector<const char*>& owner) {
   const Json& list = f.list(key);
   for (size_t i = 0; i < list.size(); ++i) {
@@ -199,7 +56,7 @@ void read_layer_list(const Fields& f, const char* key, AttentionKind kind, Model
   }
 }
 
-void read_kda(const Fields& f, ModelConfig& c) {
+void read_kda(const JsonFields& f, ModelConfig& c) {
   c.kda_num_heads = f.integer("num_heads", 1, kMaxHeads);
   c.kda_head_dim = f.integer("head_dim", 1, kMaxHeadDim);
   c.short_conv_kernel_size = f.integer("short_conv_kernel_size", 2, 64);
@@ -217,7 +74,7 @@ void read_kda(const Fields& f, ModelConfig& c) {
            fmt::format("layer {} in neither", missing - owner.begin() + 1));
 }
 
-void read_mla(const Fields& f, ModelConfig& c) {
+void read_mla(const JsonFields& f, ModelConfig& c) {
   c.num_attention_heads = f.integer("num_attention_heads", 1, kMaxHeads);
   const int64_t kv_heads = f.integer_or("num_key_value_heads", 1, kMaxHeads, c.num_attention_heads);
   if (kv_heads != c.num_attention_heads)
@@ -232,7 +89,7 @@ void read_mla(const Fields& f, ModelConfig& c) {
   if (!f.boolean_or("mla_use_nope", true)) f.fail("mla_use_nope", "true (no rotation)", "false");
 }
 
-void read_router(const Fields& f, ModelConfig& c) {
+void read_router(const JsonFields& f, ModelConfig& c) {
   c.num_experts = f.integer("num_experts", 1, kMaxExperts / c.num_hidden_layers);
   c.num_experts_per_token = f.integer("num_experts_per_token", 1, c.num_experts);
   c.num_expert_group = f.integer_or("num_expert_group", 1, c.num_experts, 1);
@@ -256,7 +113,7 @@ void read_router(const Fields& f, ModelConfig& c) {
   c.routed_scaling_factor = f.number_or("routed_scaling_factor", 0, 1e6, true, 1.0f);
 }
 
-void read_feed_forward(const Fields& f, ModelConfig& c) {
+void read_feed_forward(const JsonFields& f, ModelConfig& c) {
   c.intermediate_size = f.integer("intermediate_size", 1, kMaxWidth);
   c.moe_intermediate_size = f.integer("moe_intermediate_size", 1, kMaxWidth);
   c.num_shared_experts = f.integer_or("num_shared_experts", 0, 64, 0);
@@ -275,17 +132,17 @@ void read_feed_forward(const Fields& f, ModelConfig& c) {
   }
 }
 
-void read_quantization(const Fields& outer, ModelConfig& c) {
+void read_quantization(const JsonFields& outer, ModelConfig& c) {
   if (!outer.find("quantization_config")) return;
-  const Fields f = outer.object("quantization_config");
+  const JsonFields f = outer.object("quantization_config");
   f.choice("quant_method", {"compressed-tensors"});
   f.choice("format", {"mxfp4-pack-quantized"});
   if (f.find("config_groups")) {
-    const Fields groups = f.object("config_groups");
+    const JsonFields groups = f.object("config_groups");
     for (const auto& [key, unused] : groups.json().items()) {
-      const Fields group = groups.object(key.c_str());
+      const JsonFields group = groups.object(key.c_str());
       group.choice("format", {"mxfp4-pack-quantized", nullptr});
-      const Fields weights = group.object("weights");
+      const JsonFields weights = group.object("weights");
       weights.integer_or("group_size", 32, 32, 32);
       weights.integer_or("num_bits", 4, 4, 4);
       weights.choice("type", {"float", nullptr});
@@ -294,7 +151,7 @@ void read_quantization(const Fields& outer, ModelConfig& c) {
   c.declares_mxfp4 = true;
 }
 
-VisionConfig read_vision(const Fields& f, const ModelConfig& c) {
+VisionConfig read_vision(const JsonFields& f, const ModelConfig& c) {
   VisionConfig v;
   v.vt_hidden_size = f.integer("vt_hidden_size", 2, kMaxWidth);
   v.qkv_hidden_size = f.integer("qkv_hidden_size", 4, kMaxWidth);
@@ -329,7 +186,7 @@ VisionConfig read_vision(const Fields& f, const ModelConfig& c) {
   return v;
 }
 
-bool read_tied(const Fields& top, const Fields& text, bool nested) {
+bool read_tied(const JsonFields& top, const JsonFields& text, bool nested) {
   const bool tied = text.boolean_or("tie_word_embeddings", false);
   return nested ? top.boolean_or("tie_word_embeddings", tied) : tied;
 }
@@ -347,14 +204,14 @@ int64_t ModelConfig::moe_layers() const {
 }
 
 ModelConfig parse_config(std::string_view json, std::string_view path) {
-  const Json document = parse_document(json, path);
-  const Fields top(document, path, "");
+  const Json document = parse_json_document(json, path, kMaxConfigBytes);
+  const JsonFields top(document, path, "");
   ModelConfig c;
   c.model_type =
       top.choice("model_type", {"kimi_k3", "kimi_linear"}) == 0 ? "kimi_k3" : "kimi_linear";
   c.nested = top.find("text_config") != nullptr;
   c.untrained = top.boolean_or("k3_untrained", false);
-  const Fields f = c.nested ? top.object("text_config") : top;
+  const JsonFields f = c.nested ? top.object("text_config") : top;
   if (c.nested) f.choice("model_type", {"kimi_linear", "kimi_k3", nullptr});
   c.hidden_size = f.integer("hidden_size", 1, kMaxWidth);
   c.num_hidden_layers = f.integer("num_hidden_layers", 1, kMaxLayers);

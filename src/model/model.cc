@@ -242,6 +242,7 @@ double Model::gradients(Context& ctx, Tape& tape, const Batch& batch,
   recording([&] { nll = head_loss(ctx, stream.back(), targets, learning.scale); });
   if (learning.recompute) {
     tape.backward(ctx, below);
+    Observer* const observer = std::exchange(ctx.observer, nullptr);  // it has seen these values
     for (int64_t layer = layers; layer-- > 0;) {
       const auto at = static_cast<size_t>(layer);
       Scratch::Frame again(ctx.scratch);
@@ -250,6 +251,7 @@ double Model::gradients(Context& ctx, Tape& tape, const Batch& batch,
       add(ctx, tape.gradient(stream[at + 1].sum()), tape.gradient(made));
       tape.backward(ctx, below);
     }
+    ctx.observer = observer;
   }
   tape.backward(ctx);
   return nll;

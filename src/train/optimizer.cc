@@ -66,8 +66,8 @@ std::vector<double> adamw(Context& ctx, const OptimizerOptions& o, const UpdateR
   const float decay = rule.decay ? o.weight_decay : 0.0f;
   const Rows moved = ctx.scratch.rows(w.rows, w.cols);
   ctx.each_row(w.rows, 8, [&](int64_t i) {
-    float* m = s.first.data() + i * w.cols;
-    float* v = s.second.data() + i * w.cols;
+    float* m = s.first.as<float>() + i * w.cols;
+    float* v = s.second.as<float>() + i * w.cols;
     const float* grad = g.row(i);
     float *weight = w.row(i), *u = moved.row(i);
     for (int64_t j = 0; j < w.cols; ++j) {
@@ -89,7 +89,7 @@ std::vector<double> muon(Context& ctx, const OptimizerOptions& o, const UpdateRu
     Scratch::Frame frame(ctx.scratch);
     const Rows x = ctx.scratch.rows(rows, w.cols);
     ctx.each_row(rows, 8, [&](int64_t i) {
-      float* m = s.first.data() + (first + i) * w.cols;
+      float* m = s.first.as<float>() + (first + i) * w.cols;
       const float* grad = g.row(first + i);
       for (int64_t j = 0; j < w.cols; ++j) {
         m[j] = o.momentum * m[j] + grad[j];
@@ -113,6 +113,12 @@ std::vector<double> muon(Context& ctx, const OptimizerOptions& o, const UpdateRu
 }
 
 }  // namespace
+
+OptimizerState::OptimizerState(MemoryAccount& account, const UpdateRule& rule, int64_t elements) {
+  const auto bytes = static_cast<uint64_t>(elements) * sizeof(float);
+  first = Buffer(account, "moments", bytes);
+  if (!rule.muon) second = Buffer(account, "moments", bytes);
+}
 
 UpdateRule update_rule(const ModelConfig& c, const std::string& name, int64_t rows,
                        const OptimizerOptions& o) {
@@ -169,11 +175,7 @@ std::vector<double> update(Context& ctx, const OptimizerOptions& o, const Update
                            float rate, const Rows& weight, const Rows& gradient,
                            OptimizerState& s) {
   assert(weight.rows == gradient.rows && weight.cols == gradient.cols);
-  const auto count = static_cast<size_t>(weight.rows * weight.cols);
-  if (s.step == 0) {
-    s.first.assign(count, 0.0f);
-    if (!rule.muon) s.second.assign(count, 0.0f);
-  }
+  assert(s.first && (rule.muon || s.second));
   ++s.step;
   return rule.muon ? muon(ctx, o, rule, rate, weight, gradient, s)
                    : adamw(ctx, o, rule, rate, weight, gradient, s);

@@ -2,7 +2,7 @@
 // Moonlight, arXiv 2502.16982; K3 report, section 2.5).
 //
 //   const UpdateRule rule = update_rule(config, "model.layers.0.self_attn.q_proj.weight", rows, o);
-//   OptimizerState state;
+//   OptimizerState state(account, rule, rows * cols);
 //   ... each step:
 //   const float rate = learning_rate(schedule, step);
 //   std::vector<double> rms = update(ctx, o, rule, rate, weight, gradient, state);
@@ -44,10 +44,14 @@ struct UpdateRule {
 UpdateRule update_rule(const ModelConfig& config, const std::string& name, int64_t rows,
                        const OptimizerOptions& options);
 
+// The moments of one parameter. Memory: tag "moments".
 struct OptimizerState {
+  OptimizerState() = default;
+  OptimizerState(MemoryAccount& account, const UpdateRule& rule, int64_t elements);
+
   int64_t step = 0;
-  std::vector<float> first;   // AdamW: mean of gradients; Muon: momentum. Dense, [rows * cols]
-  std::vector<float> second;  // AdamW: mean of squares
+  Buffer first;   // floats [rows * cols]. AdamW: mean of gradients; Muon: momentum
+  Buffer second;  // AdamW: mean of squares
 };
 
 // Moves `weight` once; returns the root mean square of the update of each block, over the learning

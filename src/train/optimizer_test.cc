@@ -125,9 +125,10 @@ TEST(Muon, SingularValuesAndTheSizeOfUpdates) {
     EXPECT_GT(std::sqrt(square), 0.6);
     EXPECT_LT(std::sqrt(square), 1.2);
   }
-  OptimizerState state;
+  const UpdateRule rule{true, true, {64}};
+  OptimizerState state(bench.account, rule, 64 * 128);
   Matrix w(64, 128, random), g(64, 128, random);
-  const auto rms = update(ctx, {}, {true, true, {64}}, 1e-3f, w.view(), g.view(), state);
+  const auto rms = update(ctx, {}, rule, 1e-3f, w.view(), g.view(), state);
   EXPECT_GT(rms[0], 0.14);
   EXPECT_LT(rms[0], 0.22);
 }
@@ -141,11 +142,12 @@ TEST(Muon, TenStepsEqualTheReference) {
   const OptimizerOptions o;
   Matrix w(24, 40, random);
   Double rw = wide(w), rm(rw.size(), 0.0);
-  OptimizerState state;
+  const UpdateRule rule{true, true, {24}};
+  OptimizerState state(bench.account, rule, 24 * 40);
   const float rate = 0.02f;
   for (int step = 0; step < 10; ++step) {
     Matrix g(24, 40, random);
-    update(ctx, o, {true, true, {24}}, rate, w.view(), g.view(), state);
+    update(ctx, o, rule, rate, w.view(), g.view(), state);
     Double n(rw.size());
     for (size_t i = 0; i < n.size(); ++i) {
       rm[i] = double{o.momentum} * rm[i] + g.data[i];
@@ -170,7 +172,7 @@ TEST(AdamW, TenStepsEqualTheReference) {
   const OptimizerOptions o;
   Matrix w(7, 13, random);
   Double rw = wide(w), m(rw.size(), 0.0), v(rw.size(), 0.0);
-  OptimizerState state;
+  OptimizerState state(bench.account, {}, 7 * 13);
   const float rate = 0.01f;
   for (int step = 1; step <= 10; ++step) {
     Matrix g(7, 13, random, step == 5 ? 100.0f : 1.0f);
@@ -201,7 +203,7 @@ TEST(Muon, PerHeadKeepsHeadsApart) {
   const auto change = [&](const UpdateRule& rule) {
     std::vector<float> moved[2];
     for (int i = 0; i < 2; ++i) {
-      OptimizerState state;
+      OptimizerState state(bench.account, rule, heads * d * cols);
       Matrix w(heads * d, cols), g = i ? loud : plain;
       update(ctx, {}, rule, 1.0f, w.view(), g.view(), state);
       moved[i] = w.data;
@@ -223,11 +225,11 @@ TEST(Optimizer, ThreadsDoNotChangeABit) {
       Bench bench(threads);
       Context ctx = bench.context();
       Matrix w(37, 53, random);
-      OptimizerState state;
+      const UpdateRule rule{muon, true,
+                            muon ? std::vector<int64_t>{20, 17} : std::vector<int64_t>{}};
+      OptimizerState state(bench.account, rule, 37 * 53);
       for (int step = 0; step < 3; ++step) {
         Matrix g(37, 53, random);
-        const UpdateRule rule{muon, true,
-                              muon ? std::vector<int64_t>{20, 17} : std::vector<int64_t>{}};
         update(ctx, {}, rule, 0.1f, w.view(), g.view(), state);
       }
       if (first.empty()) first = w.data;

@@ -54,6 +54,7 @@ void TrainableModel::list_parameters() {
     Parameter p;
     p.name = t.name;
     p.shape = t.shape;
+    p.part = t.part;
     p.dtype = kept_in_float(t.name) ? Dtype::kF32 : options_.dtype;
     p.learns = !t.name.ends_with("e_score_correction_bias");
     parameters_.push_back(std::move(p));
@@ -68,6 +69,7 @@ void TrainableModel::list_parameters() {
         p.name = expert_tensor_name(*p.expert);
         p.shape = expert_tensor_shape(config_, matrix, ExpertTensorKind::kPlain);
         p.dtype = options_.dtype;
+        p.part = Part::kExperts;
         parameters_.push_back(std::move(p));
       }
   }

@@ -33,6 +33,7 @@ namespace k3 {
 struct Parameter {
   std::string name;  // canonical; of an expert: its plain weight
   Shape shape;       // as exported
+  Part part = Part::kNorms;
   Dtype dtype = Dtype::kF32;
   std::optional<ExpertName> expert;
   bool learns = true;  // false: the router's selection bias

@@ -245,6 +245,12 @@ class FaultyFile : public File {
   std::unique_ptr<File> base_;
 };
 
+void write_text(Storage& storage, const std::string& path, const std::string& text) {
+  const auto writer = storage.create(path);
+  writer->write(std::as_bytes(std::span(text)));
+  writer->commit();
+}
+
 std::string read_text(const Storage& storage, const std::string& path, uint64_t limit) {
   const auto file = storage.open(path);
   if (file->size() > limit)

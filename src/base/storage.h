@@ -65,6 +65,9 @@ class Storage {
 std::string read_text(const Storage& storage, const std::string& path,
                       uint64_t limit = uint64_t{1} << 30);
 
+// A small file, whole or not at all.
+void write_text(Storage& storage, const std::string& path, const std::string& text);
+
 class DiskStorage : public Storage {
  public:
   std::unique_ptr<File> open(const std::string& path) const override;

@@ -23,5 +23,7 @@ void add_plan(CLI::App& app);
 void add_perplexity(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_tokenizer(CLI::App& app);
+void add_train(CLI::App& app);
+void add_export(CLI::App& app);
 
 }  // namespace k3::cli

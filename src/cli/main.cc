@@ -49,7 +49,7 @@ int main(int argc, char** argv) {
   using namespace k3::cli;
   for (const auto add :
        {add_generate, add_logits, add_trace, add_tokenize, add_detokenize, add_render, add_parse,
-        add_inspect, add_plan, add_perplexity, add_bench, add_tokenizer})
+        add_inspect, add_plan, add_perplexity, add_bench, add_tokenizer, add_train, add_export})
     add(app);
   try {
     app.parse(argc, argv);

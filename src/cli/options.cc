@@ -33,7 +33,8 @@ T choice(const std::string& option, const std::string& value,
 
 Progress::Progress(bool quiet) : quiet_(quiet), terminal_(isatty(STDERR_FILENO) != 0) {}
 
-void Progress::show(const std::string& what, uint64_t done, uint64_t total, const char* unit) {
+void Progress::show(const std::string& what, uint64_t done, uint64_t total, const char* unit,
+                    const std::string& note) {
   using namespace std::chrono;
   const auto now = steady_clock::now();
   if (what != what_) {
@@ -53,8 +54,8 @@ void Progress::show(const std::string& what, uint64_t done, uint64_t total, cons
       bytes ? fmt::format("{} of {}, {}/s", format_size(done), format_size(total),
                           format_size(static_cast<uint64_t>(rate)))
             : fmt::format("{} of {} {}, {:.1f}/s", done, total, unit, rate);
-  std::fputs(fmt::format("{}{}: {}, {:.0f} s left{}", terminal_ ? "\r\x1b[K" : "", what, amount,
-                         left, terminal_ ? "" : "\n")
+  std::fputs(fmt::format("{}{}: {}{}{}, {:.0f} s left{}", terminal_ ? "\r\x1b[K" : "", what, amount,
+                         note.empty() ? "" : ", ", note, left, terminal_ ? "" : "\n")
                  .c_str(),
              stderr);
   std::fflush(stderr);

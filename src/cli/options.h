@@ -17,7 +17,8 @@ class Progress {
  public:
   explicit Progress(bool quiet);
   ~Progress() { clear(); }
-  void show(const std::string& what, uint64_t done, uint64_t total, const char* unit);
+  void show(const std::string& what, uint64_t done, uint64_t total, const char* unit,
+            const std::string& note = "");
   void clear();
 
  private:

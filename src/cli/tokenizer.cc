@@ -50,12 +50,6 @@ void read(const File& file, BpeTrainer& trainer, const std::function<void(uint64
   }
 }
 
-void write(DiskStorage& disk, const std::string& path, const std::string& text) {
-  const auto writer = disk.create(path);
-  writer->write(std::as_bytes(std::span(text)));
-  writer->commit();
-}
-
 void train(const TrainOptions& o) {
   DiskStorage disk;
   std::vector<std::unique_ptr<File>> files;
@@ -89,8 +83,8 @@ void train(const TrainOptions& o) {
                      fmt::format("{}", o.vocab_size));
   fs::create_directory(o.out, failed);
   if (failed) throw InputError("--out", "folder", "one that can be made", o.out);
-  write(disk, o.out + "/tiktoken.model", tiktoken_file(learned.tokens));
-  write(disk, o.out + "/tokenizer_config.json", tokenizer_config(ordinary));
+  write_text(disk, o.out + "/tiktoken.model", tiktoken_file(learned.tokens));
+  write_text(disk, o.out + "/tokenizer_config.json", tokenizer_config(ordinary));
   const double density = static_cast<double>(learned.bytes) /
                          static_cast<double>(std::max<uint64_t>(1, learned.text_tokens));
   if (o.json)

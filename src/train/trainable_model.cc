@@ -342,4 +342,27 @@ void TrainableModel::finish_gradients() {
   }
 }
 
+std::vector<float> last_logits(Context& ctx, Model& model, SequenceState& state,
+                               std::span<const int32_t> ids) {
+  const ModelConfig& c = model.config();
+  std::vector<float> logits;
+  while (!ids.empty()) {
+    Scratch::Frame frame(ctx.scratch);
+    const size_t take = std::min(ids.size(), static_cast<size_t>(model.chunk()));
+    const bool last = take == ids.size();
+    const int64_t row[] = {static_cast<int64_t>(take) - 1};
+    Batch batch;
+    batch.add(state, ids.first(take));
+    const Rows hidden = ctx.scratch.rows(1, c.hidden_size);
+    model.forward(ctx, batch, {row, last ? 1u : 0u}, hidden);
+    if (last) {
+      const Rows out = ctx.scratch.rows(1, c.vocab_size);
+      model.logits(ctx, hidden, out);
+      logits.assign(out.data, out.data + c.vocab_size);
+    }
+    ids = ids.subspan(take);
+  }
+  return logits;
+}
+
 }  // namespace k3

@@ -100,4 +100,9 @@ class TrainableModel {
   std::optional<Model> model_;
 };
 
+// Feeds ids to a sequence by the inference forward, and returns the logits after the last: what the
+// engine computes on an export.
+std::vector<float> last_logits(Context& ctx, Model& model, SequenceState& state,
+                               std::span<const int32_t> ids);
+
 }  // namespace k3

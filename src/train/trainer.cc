@@ -312,53 +312,18 @@ double Trainer::validate() {
   return sum / static_cast<double>(std::max<int64_t>(1, count_targets(rows)));
 }
 
-namespace {
-
-// Feeds ids to a sequence and returns the logits after the last of them.
-void feed(Context& ctx, Model& model, SequenceState& state, std::span<const int32_t> ids,
-          std::vector<float>& logits) {
-  const ModelConfig& c = model.config();
-  for (size_t at = 0; at < ids.size();) {
-    Scratch::Frame frame(ctx.scratch);
-    const size_t take = std::min(ids.size() - at, static_cast<size_t>(model.chunk()));
-    Batch batch;
-    batch.add(state, ids.subspan(at, take));
-    at += take;
-    const int64_t last[] = {batch.tokens() - 1};
-    const Rows hidden = ctx.scratch.rows(1, c.hidden_size);
-    model.forward(ctx, batch,
-                  at == ids.size() ? std::span<const int64_t>(last) : std::span<const int64_t>(),
-                  hidden);
-    if (at < ids.size()) continue;
-    const Rows out = ctx.scratch.rows(1, c.vocab_size);
-    model.logits(ctx, hidden, out);
-    logits.assign(out.data, out.data + c.vocab_size);
-  }
-}
-
-}  // namespace
-
-std::vector<float> Trainer::logits(std::span<const int32_t> ids) {
-  Context ctx = context();
-  SequenceState state(model_config_, account_);
-  std::vector<float> out;
-  feed(ctx, learner_.model(), state, ids, out);
-  return out;
-}
-
 std::vector<int32_t> Trainer::continuation(std::span<const int32_t> ids, int64_t count,
                                            int32_t end) {
   Context ctx = context();
   SequenceState state(model_config_, account_);
-  std::vector<float> logits;
   std::vector<int32_t> out;
-  feed(ctx, learner_.model(), state, ids, logits);
+  std::vector<float> logits = last_logits(ctx, learner_.model(), state, ids);
   while (static_cast<int64_t>(out.size()) < count) {
     const auto next =
         static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
     if (next == end) break;
     out.push_back(next);
-    feed(ctx, learner_.model(), state, {&out.back(), 1}, logits);
+    logits = last_logits(ctx, learner_.model(), state, {&out.back(), 1});
   }
   return out;
 }

@@ -66,9 +66,6 @@ class Trainer {
   double validate();
   // What the model as it stands writes after `ids`, at most `count` ids, until `end`.
   std::vector<int32_t> continuation(std::span<const int32_t> ids, int64_t count, int32_t end);
-  // Logits of the last of `ids` by the inference forward: what the engine computes on an export.
-  std::vector<float> logits(std::span<const int32_t> ids);
-
   // Whole: masters, moments, place in the data. restore() throws InputError for a checkpoint of
   // another config or other data.
   void save(Storage& storage, const std::string& path) const;

@@ -1,0 +1,282 @@
+// k3 train: trains a model from a config, or fine-tunes a snapshot.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "kernels/ceilings.h"
+#include "train/loss_curve.h"
+#include "train/sources.h"
+#include "train/trainer.h"
+
+namespace k3::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+struct TrainOptions {
+  std::string config, out, init, ram;
+  int threads = 0;
+  bool resume = false, json = false, quiet = false;
+};
+
+Json json_of(const StepReport& r) {
+  Json moe = Json::array(), logits = Json::array();
+  for (const auto& l : r.moe)
+    moe.push_back({{"layer", l.layer},
+                   {"max_vio", l.balance.max_violation},
+                   {"variation", l.balance.variation},
+                   {"dead", l.balance.dead}});
+  for (const auto& l : r.max_logit) logits.push_back({{"layer", l.layer}, {"largest", l.largest}});
+  Json rms = Json::object();
+  for (const auto& [part, value] : r.update_rms) rms[part] = value;
+  return {{"step", r.step},
+          {"loss", r.loss},
+          {"grad_norm", r.gradient_norm},
+          {"lr", r.rate},
+          {"tokens", r.tokens},
+          {"targets", r.targets},
+          {"seconds", r.seconds},
+          {"update_rms", rms},
+          {"moe", moe},
+          {"max_attention_logit", logits},
+          {"block_rms", r.block_norm}};
+}
+
+// The folder of a run, its config, and what it has written so far.
+class TrainRun {
+ public:
+  explicit TrainRun(const TrainOptions& o)
+      : o_(o),
+        config_(parse_train_config(read_text(disk_, o.config, uint64_t{1} << 20), o.config)),
+        progress_(o.quiet) {}
+
+  void run() {
+    open_folder();
+    load_model();
+    const auto data = open_data();
+    const uint64_t limit =
+        o_.ram.empty() ? available_memory() / 10 * 9 : parse_size(o_.ram, "--ram");
+    MemoryAccount account(limit);
+    ThreadPool pool(o_.threads ? o_.threads : hardware_threads());
+    const Kernels& kernel = kernels(best_isa());
+    Trainer trainer(model_, config_, data, account, pool, kernel);
+    begin(trainer);
+    std::vector<double> peaks(static_cast<size_t>(pool.size()));
+    pool.run([&](int t) { peaks[static_cast<size_t>(t)] = fma_ceiling(kernel.isa, 0.2).rate(); });
+    for (const double p : peaks) peak_ += p;
+    metrics_.open(path("metrics.jsonl"), std::ios::app);
+    while (trainer.steps_done() < config_.steps) step(trainer);
+    save(trainer);
+    finish(trainer, account);
+  }
+
+ private:
+  std::string path(const std::string& name) const { return o_.out + "/" + name; }
+  bool has_checkpoint() const { return fs::exists(path("checkpoint.safetensors")); }
+
+  void open_folder() {
+    std::error_code failed;
+    const bool taken = fs::exists(path("metrics.jsonl"), failed) || has_checkpoint();
+    if (taken && !o_.resume)
+      throw InputError("--out", "folder", "a new one, or --resume to go on with the run in it",
+                       o_.out);
+    fs::create_directories(path("data"), failed);
+    if (failed) throw InputError("--out", "folder", "one that can be made", o_.out);
+  }
+
+  // config.json of the model and its tokenizer, copied beside the checkpoint.
+  void load_model() {
+    if (!o_.init.empty()) {
+      snapshot_ = std::make_unique<Snapshot>(Snapshot::open(disk_, o_.init));
+      if (!config_.model_json.empty())
+        throw InputError(o_.config, "model", "nothing, since --init brings its own", "a model");
+      config_.model_path = o_.init + "/config.json";
+      config_.model_json = read_text(disk_, config_.model_path, kMaxConfigBytes);
+    } else if (config_.model_json.empty()) {
+      // A run that began with --init is resumed without it.
+      if (!has_checkpoint())
+        throw InputError(o_.config, "model", "a model's config, or --init with a snapshot",
+                         "neither");
+      config_.model_path = path("config.json");
+      config_.model_json = read_text(disk_, config_.model_path, kMaxConfigBytes);
+    }
+    model_ = parse_config(config_.model_json, config_.model_path);
+    write_text(disk_, path("config.json"), config_.model_json);
+    std::string folder = config_.tokenizer;
+    if (folder.empty() && fs::exists(o_.init + "/tiktoken.model")) folder = o_.init;
+    if (folder.empty() && fs::exists(path("tiktoken.model"))) folder = o_.out;
+    if (folder.empty()) return;
+    tokenizer_ = std::make_unique<Tokenizer>(Tokenizer::load(disk_, folder));
+    check_vocabulary(*tokenizer_, folder, model_);
+    config_.tokenizer = folder;
+    if (folder == o_.out) return;
+    for (const char* name : {"tiktoken.model", "tokenizer_config.json", "generation_config.json"})
+      if (fs::exists(folder + "/" + name))
+        write_text(disk_, path(name), read_text(disk_, folder + "/" + name));
+  }
+
+  TokenDataset open_data() {
+    std::vector<std::string> shards;
+    if (has_checkpoint()) {
+      for (const DataSource& source : config_.data)
+        shards.push_back(source.form == DataSource::Form::kTokens
+                             ? source.file
+                             : path(fmt::format("data/{:03}.safetensors", shards.size())));
+    } else {
+      shards = tokenize_sources(disk_, config_, tokenizer_.get(), model_.vocab_size, path("data"),
+                                [&](const std::string& file, uint64_t done, uint64_t total) {
+                                  progress_.show("tokenising " + fs::path(file).filename().string(),
+                                                 done, total, "bytes");
+                                });
+      progress_.clear();
+    }
+    return TokenDataset::open(disk_, shards, model_.vocab_size);
+  }
+
+  // Goes on from the checkpoint, or begins and writes the first one, so that there always is one.
+  void begin(Trainer& trainer) {
+    if (has_checkpoint()) {
+      trainer.restore(disk_, path("checkpoint.safetensors"));
+    } else {
+      if (snapshot_)
+        trainer.load(*snapshot_);
+      else
+        trainer.initialize();
+      save(trainer);
+    }
+    saved_ = trainer.steps_done();
+    // What was written after the checkpoint happens again.
+    std::string kept;
+    std::ifstream old(path("metrics.jsonl"));
+    for (std::string line; std::getline(old, line);) {
+      const Json json = Json::parse(line, nullptr, false);
+      if (json.is_discarded() || !json.contains("step") || json["step"] > saved_) break;
+      kept += line + "\n";
+      note(json);
+    }
+    old.close();
+    write_text(disk_, path("metrics.jsonl"), kept);
+  }
+
+  void note(const Json& line) {
+    if (line.contains("validation_loss"))
+      validation_.push_back({line["step"], line["validation_loss"]});
+    if (!line.contains("loss")) return;
+    training_.push_back({line["step"], line["loss"]});
+    rates_.push_back(line["tokens"].get<double>() / line["seconds"].get<double>());
+  }
+
+  void step(Trainer& trainer) {
+    StepReport r;
+    try {
+      r = trainer.step();
+    } catch (const WorkError& error) {
+      throw WorkError(
+          fmt::format("{}; the checkpoint of step {} is kept in {}", error.what(), saved_, o_.out));
+    }
+    Json line = json_of(r);
+    const double rate = static_cast<double>(r.tokens) / r.seconds;
+    const double fraction = rate * trainer.flops_per_token() / peak_;
+    line["tokens_per_second"] = rate;
+    line["peak_fraction"] = fraction;
+    const auto due = [&](int64_t every) {
+      return every && (r.step % every == 0 || r.step == config_.steps);
+    };
+    if (due(config_.validate_every)) line["validation_loss"] = trainer.validate();
+    note(line);
+    metrics_ << line.dump() << "\n" << std::flush;
+    if (!metrics_) throw WorkError(path("metrics.jsonl") + ": writing failed");
+    progress_.show("training", static_cast<uint64_t>(r.step), static_cast<uint64_t>(config_.steps),
+                   "steps",
+                   fmt::format("loss {:.4f}, {:.0f} tokens/s, {:.0f} % of the peak", r.loss, rate,
+                               100 * fraction));
+    if (due(config_.sample_every)) sample(trainer, r.step);
+    if (config_.checkpoint_every && r.step % config_.checkpoint_every == 0) save(trainer);
+  }
+
+  void sample(Trainer& trainer, int64_t step) {
+    std::ofstream samples(path("samples.txt"), std::ios::app);
+    for (const std::string& prompt : config_.sample_prompts) {
+      const std::vector<int32_t> ids = tokenizer_->encode(prompt);
+      const auto more = trainer.continuation(ids, config_.sample_tokens,
+                                             end_of_document(*tokenizer_, config_.tokenizer));
+      samples << fmt::format("step {}: {}|{}\n", step, prompt, tokenizer_->decode(more));
+    }
+  }
+
+  void save(Trainer& trainer) {
+    trainer.save(disk_, path("checkpoint.safetensors"));
+    saved_ = trainer.steps_done();
+    write_text(disk_, path("loss.svg"), loss_curve(training_, validation_));
+  }
+
+  void finish(const Trainer& trainer, const MemoryAccount& account) {
+    progress_.clear();
+    std::vector<double> rates = rates_;
+    std::sort(rates.begin(), rates.end());
+    const double median = rates.empty() ? 0 : rates[rates.size() / 2];
+    const double fraction = median * trainer.flops_per_token() / peak_;
+    Json summary = {{"steps", trainer.steps_done()},
+                    {"loss", training_.empty() ? Json() : Json(training_.back().loss)},
+                    {"tokens_per_second", median},
+                    {"peak_gflops", peak_ / 1e9},
+                    {"peak_fraction", fraction},
+                    {"peak_account_bytes", account.peak()},
+                    {"peak_rss_bytes", peak_resident_bytes()}};
+    if (!validation_.empty()) summary["validation_loss"] = validation_.back().loss;
+    if (o_.json) {
+      std::cout << summary.dump() << "\n";
+      return;
+    }
+    std::cout << fmt::format("{} steps, loss {:.4f}", trainer.steps_done(),
+                             training_.empty() ? NAN : training_.back().loss);
+    if (!validation_.empty())
+      std::cout << fmt::format(", validation {:.4f}", validation_.back().loss);
+    std::cout << fmt::format(
+        "; {:.0f} tokens/s, {:.0f} % of the machine's {:.0f} GFLOP/s; {} at most\n", median,
+        100 * fraction, peak_ / 1e9, format_size(account.peak()));
+    std::cout << fmt::format("next: k3 export --from {} --out SNAPSHOT\n", o_.out);
+  }
+
+  const TrainOptions& o_;
+  DiskStorage disk_;
+  TrainConfig config_;
+  Progress progress_;
+  ModelConfig model_;
+  std::unique_ptr<Snapshot> snapshot_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::ofstream metrics_;
+  std::vector<LossPoint> training_, validation_;
+  std::vector<double> rates_;
+  double peak_ = 0;
+  int64_t saved_ = 0;
+};
+
+}  // namespace
+
+void add_train(CLI::App& app) {
+  auto o = std::make_shared<TrainOptions>();
+  CLI::App* sub = app.add_subcommand("train", "train a model, or fine-tune a snapshot");
+  sub->add_option("--config", o->config, "what to train on what, as JSON")->required();
+  sub->add_option("--out", o->out, "folder for checkpoints, metrics.jsonl and the loss curve")
+      ->required();
+  sub->add_option("--init", o->init, "snapshot whose weights to begin with");
+  sub->add_flag("--resume", o->resume, "go on with the run in --out");
+  sub->add_option("--ram", o->ram, "hard ceiling on memory (default: 9/10 of what is free)");
+  sub->add_option("--threads", o->threads, "threads (default: all)")->check(whole(1, 1024));
+  sub->add_flag("--json", o->json, "print one JSON object at the end");
+  sub->add_flag("--quiet", o->quiet, "no progress");
+  sub->callback([o] { TrainRun(*o).run(); });
+}
+
+}  // namespace k3::cli

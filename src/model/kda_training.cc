@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "ops/gradients.h"
-#include "ops/kda_chunk.h"
+#include "ops/kda_products.h"
 #include "ops/tape.h"
 
 namespace k3 {
@@ -62,8 +62,8 @@ class DocumentHead {
 
   static int64_t work_floats(const ModelConfig& c, int64_t tokens, bool back) {
     const int64_t d = c.kda_head_dim, rows = tokens * d;
-    const int64_t forward =
-        12 * rows + tokens + states_floats(tokens, d) + c.short_conv_kernel_size * d;
+    const int64_t forward = 12 * rows + tokens + states_floats(tokens, d) +
+                            c.short_conv_kernel_size * d + kda_products_work(d);
     return back ? forward + 11 * rows + tokens + d * d : forward;
   }
 
@@ -74,7 +74,7 @@ class DocumentHead {
       states_ = work_;
       work_ += states_floats(n_, d_);
       std::fill_n(states_, d_ * d_, 0.0f);
-      kda_chunks_forward(chunks(), states_, o_);
+      kda_chunks_forward(kernels_, chunks(), states_, o_, work_);
       return o_;
     }
     KdaHead h;
@@ -199,7 +199,7 @@ class DocumentHead {
     work_ += d_ * d_;
     std::fill_n(dS, d_ * d_, 0.0f);
     if (bounded()) {
-      kda_chunks_backward(chunks(), states_, d_o, {dq, dk, dv, dg, dbeta, dS});
+      kda_chunks_backward(kernels_, chunks(), states_, d_o, {dq, dk, dv, dg, dbeta, dS}, work_);
       return;
     }
     KdaBackward<float> b;

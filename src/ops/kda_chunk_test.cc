@@ -6,6 +6,7 @@
 #include <random>
 
 #include "ops/gradients.h"
+#include "ops/kda_products.h"
 
 namespace k3 {
 namespace {
@@ -155,6 +156,51 @@ TEST(KdaChunk, FloatHoldsAtTheStrongestDecay) {
   kda_chunks_forward(a, states.data(), out.data());
   expect_close(out, c.recurrence(last), 1e-4, "out");
   for (const float x : states) ASSERT_TRUE(std::isfinite(x));
+}
+
+// The float products of every instruction set against the templates in double, forward and back:
+// training.md 11.1 allows a relative 1e-4 in float.
+TEST(KdaChunk, ProductsAreTheTemplates) {
+  for (const Isa isa : isas())
+    for (const auto& [tokens, d] :
+         {std::pair<int64_t, int64_t>{1, 16}, {37, 17}, {64, 48}, {70, 128}}) {
+      const Case<float> c(tokens, d, -5, static_cast<uint32_t>(tokens));
+      Case<double> wide(tokens, d, -5, 1);
+      const auto widen = [](const std::vector<float>& x) {
+        return std::vector<double>(x.begin(), x.end());
+      };
+      wide.q = widen(c.q), wide.k = widen(c.k), wide.v = widen(c.v), wide.g = widen(c.g);
+      wide.beta = widen(c.beta), wide.start = widen(c.start), wide.dout = widen(c.dout);
+      wide.dlast = widen(c.dlast);
+      const KdaChunks<double> b = wide.chunks();
+      KdaChunks<float> a = c.chunks();
+      a.exp = kernels(isa).exp;
+      const auto size = static_cast<size_t>((a.chunks() + 1) * d * d);
+      std::vector<double> states(size), out(c.q.size());
+      std::copy(wide.start.begin(), wide.start.end(), states.begin());
+      kda_chunks_forward(b, states.data(), out.data());
+      Gradients y(wide);
+      kda_chunks_backward(
+          b, states.data(), wide.dout.data(),
+          {y.q.data(), y.k.data(), y.v.data(), y.g.data(), y.beta.data(), y.S.data()});
+
+      std::vector<float> fast_states(size), fast_out(c.q.size()),
+          work(static_cast<size_t>(kda_products_work(d)));
+      std::copy(c.start.begin(), c.start.end(), fast_states.begin());
+      kda_chunks_forward(kernels(isa), a, fast_states.data(), fast_out.data(), work.data());
+      std::vector<float> q(c.q.size()), k(q), v(q), g(q), beta(c.beta.size()), S(c.dlast);
+      kda_chunks_backward(kernels(isa), a, fast_states.data(), c.dout.data(),
+                          {q.data(), k.data(), v.data(), g.data(), beta.data(), S.data()},
+                          work.data());
+      expect_close(widen(fast_out), out, 1e-4, "out");
+      expect_close(widen(fast_states), states, 1e-4, "states");
+      expect_close(widen(q), y.q, 1e-4, "dq");
+      expect_close(widen(k), y.k, 1e-4, "dk");
+      expect_close(widen(v), y.v, 1e-4, "dv");
+      expect_close(widen(g), y.g, 1e-4, "dg");
+      expect_close(widen(beta), y.beta, 1e-4, "dbeta");
+      expect_close(widen(S), y.S, 1e-4, "dS");
+    }
 }
 
 }  // namespace

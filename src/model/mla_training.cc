@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/gradients.h"
+#include "ops/attention.h"
 #include "ops/tape.h"
 
 namespace k3 {
@@ -31,7 +31,7 @@ struct DocumentHead {
       std::copy_n(rope.row(run.row + t), c.qk_rope_head_dim, to + c.qk_nope_head_dim);
     }
   }
-  Attention<float> attention(const float* keys, const Kernels& kernels, const Rows& o) const {
+  Attention<float> attention(const float* keys, const Rows& o) const {
     Attention<float> a;
     a.tokens = run.count;
     a.key_dim = a.k_stride = key_dim();
@@ -43,7 +43,6 @@ struct DocumentHead {
     a.k = keys;
     a.v = value(kv);
     a.scale = 1.0f / std::sqrt(static_cast<float>(key_dim()));
-    a.exp = kernels.exp;
     return a;
   }
 };
@@ -62,11 +61,13 @@ void mla_documents(Context& ctx, const ModelConfig& c, int layer,
   // Of each head and token: the largest logit, and the sum of exponentials below it.
   const Rows top = ctx.scratch.rows(heads, q.rows), total = ctx.scratch.rows(heads, q.rows);
   const Rows largest = ctx.scratch.rows(tasks, 1);
-  ctx.each_task(tasks, most * c.qk_head_dim(), [&](int64_t i, float* keys) {
+  const int64_t work = attention_work(most, c.qk_head_dim(), c.v_head_dim);
+  ctx.each_task(tasks, most * c.qk_head_dim() + work, [&](int64_t i, float* keys) {
     const DocumentHead d = of_task(i, runs);
     d.keys(keys);
-    *largest.row(i) = attention_forward(d.attention(keys, ctx.kernels, o), d.output(o),
-                                        top.row(d.head) + d.run.row, total.row(d.head) + d.run.row);
+    *largest.row(i) = attention_forward(ctx.kernels, d.attention(keys, o), d.output(o),
+                                        top.row(d.head) + d.run.row, total.row(d.head) + d.run.row,
+                                        keys + most * c.qk_head_dim());
   });
   if (ctx.observer) {
     const Rows logit = ctx.scratch.rows(1, heads);
@@ -83,14 +84,14 @@ void mla_documents(Context& ctx, const ModelConfig& c, int layer,
     // The heads' shares of the keys that are common to all.
     const Rows shared = back.scratch.rows(heads * q.rows, c.qk_rope_head_dim);
     const int64_t width = c.qk_head_dim(), nope = c.qk_nope_head_dim;
-    back.each_task(tasks, 2 * most * width, [&](int64_t i, float* keys) {
+    back.each_task(tasks, 2 * most * width + work, [&](int64_t i, float* keys) {
       const DocumentHead d = of_task(i, runs);
       d.keys(keys);
       float* dk = keys + most * width;
       std::fill_n(dk, d.run.count * width, 0.0f);
-      attention_backward(d.attention(keys, back.kernels, o), d.output(o),
+      attention_backward(back.kernels, d.attention(keys, o), d.output(o),
                          top.row(d.head) + d.run.row, total.row(d.head) + d.run.row, d.output(d_o),
-                         d.query(dq), dk, d.value(dkv));
+                         d.query(dq), dk, d.value(dkv), dk + most * width);
       for (int64_t t = 0; t < d.run.count; ++t, dk += width) {
         back.kernels.add(dk, nope, dkv.row(d.run.row + t) + d.kv_column());
         std::copy_n(dk + nope, width - nope, shared.row(d.head * q.rows + d.run.row + t));

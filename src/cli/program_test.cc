@@ -9,12 +9,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 extern char** environ;
@@ -50,7 +54,9 @@ class Program : public testing::Test {
 
   std::string path(const std::string& name) const { return dir_ + "/" + name; }
 
-  Outcome run(std::vector<std::string> arguments, const std::string& input = "") const {
+  // `meanwhile(child)` is called once the program runs.
+  Outcome run(std::vector<std::string> arguments, const std::string& input = "",
+              const std::function<void(pid_t)>& meanwhile = {}) const {
     std::ofstream(path("in"), std::ios::binary) << input;
     arguments.insert(arguments.begin(), K3_PROGRAM);
     std::vector<char*> argv;
@@ -66,6 +72,7 @@ class Program : public testing::Test {
     const int failed = posix_spawn(&child, K3_PROGRAM, &files, nullptr, argv.data(), environ);
     posix_spawn_file_actions_destroy(&files);
     if (failed) ADD_FAILURE() << K3_PROGRAM << ": " << std::strerror(failed);
+    if (meanwhile) meanwhile(child);
     int status = 0;
     rusage usage{};
     wait4(child, &status, 0, &usage);
@@ -248,6 +255,123 @@ TEST_F(Program, InspectReportsWhatIsMissing) {
   EXPECT_EQ(o.code, 2);
   EXPECT_NE(Json::parse(o.out)["problems"][0].get<std::string>().find("config.json"),
             std::string::npos);
+}
+
+// A run on generated sentences with the fixtures' small architecture and a vocabulary of its own.
+struct TinyRun {
+  TinyRun(const std::string& folder, int steps) : config(folder + "/run.json") {
+    std::ofstream text(folder + "/text.jsonl");
+    const char* words[] = {"the", "cat", "saw", "a", "dog", "and", "it", "ran", "home"};
+    unsigned state = 1;
+    for (int i = 0; i < 300; ++i) {
+      std::string line;
+      for (int k = 0; k < 20; ++k)
+        line += std::string(words[(state = state * 1103515245 + 12345) >> 16 & 7]) + " ";
+      text << Json{{"text", line}}.dump() << "\n";
+    }
+    std::ofstream(config) << Json{
+        {"model", kFixtures + "/tiny-text/model/config.json"},
+        {"tokenizer", "tokenizer"},
+        {"data", {{{"file", "text.jsonl"}, {"as", "documents"}}}},
+        {"steps", steps},
+        {"batch", 4},
+        {"length", 32},
+        {"checkpoint", {{"every", 2}}},
+        {"validation", {{"every", 5}, {"rows", 2}}},
+        {"samples", {{"every", 5}, {"tokens", 4}, {"prompts", {"the cat"}}}}};
+  }
+  std::string config;
+};
+
+TEST_F(Program, ATrainingRunThatIsKilledGoesOnAsIfItHadNotBeen) {
+  const TinyRun tiny(path(""), 40);
+  ASSERT_EQ(run({"tokenizer", "train", path("text.jsonl"), "--vocab-size", "512", "--out",
+                 path("tokenizer"), "--quiet"})
+                .code,
+            0);
+  const std::vector<std::string> whole = {"train",       "--config", tiny.config, "--out",
+                                          path("whole"), "--quiet",  "--json"};
+  const Outcome done = run(whole);
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_EQ(Json::parse(done.out)["steps"], 40);
+
+  std::vector<std::string> killed = whole;
+  killed[4] = path("killed");
+  for (int round = 0; round < 3; ++round) {
+    run(killed, "", [&](pid_t child) {
+      // Somewhere in the middle: after a few more lines of metrics, or whenever it is done.
+      const auto lines = [&] {
+        const std::string text = slurp(path("killed/metrics.jsonl"));
+        return std::count(text.begin(), text.end(), '\n');
+      };
+      const auto goal = lines() + 5 + round;
+      for (int i = 0; i < 2000 && lines() < goal && waitpid(child, nullptr, WNOHANG) == 0; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      kill(child, SIGKILL);
+    });
+    if (round == 0) {
+      const Outcome refused = run(killed);  // without --resume
+      EXPECT_EQ(refused.code, 2);
+      EXPECT_NE(refused.err.find("--resume"), std::string::npos) << refused.err;
+      killed.push_back("--resume");
+    }
+  }
+  const Outcome resumed = run(killed);
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_EQ(slurp(path("whole/checkpoint.safetensors")),
+            slurp(path("killed/checkpoint.safetensors")));
+  // The same steps, each once, with the same losses.
+  std::ifstream a(path("whole/metrics.jsonl")), b(path("killed/metrics.jsonl"));
+  int steps = 0;
+  for (std::string x, y; std::getline(a, x); ++steps) {
+    ASSERT_TRUE(std::getline(b, y)) << steps;
+    EXPECT_EQ(Json::parse(x)["step"], Json::parse(y)["step"]);
+    EXPECT_EQ(Json::parse(x)["loss"], Json::parse(y)["loss"]);
+  }
+  EXPECT_EQ(steps, 40);
+  EXPECT_NE(slurp(path("whole/loss.svg")).find("<polyline"), std::string::npos);
+
+  // On to a snapshot that runs, and from there to fine-tuning.
+  const Outcome exported =
+      run({"export", "--from", path("whole"), "--out", path("model"), "--json", "--quiet"});
+  ASSERT_EQ(exported.code, 0) << exported.err;
+  EXPECT_EQ(Json::parse(exported.out)["arithmetics"][0]["equal"], true);
+  EXPECT_EQ(run({"inspect", "--model", path("model"), "--verify", "--data"}).code, 0);
+  EXPECT_EQ(run({"generate", "the cat", "--model", path("model"), "--max-tokens", "3"}).code, 0);
+  Json config = Json::parse(slurp(tiny.config));
+  config.erase("model");
+  config["steps"] = 2;
+  std::ofstream(tiny.config) << config;
+  const Outcome tuned = run({"train", "--config", tiny.config, "--init", path("model"), "--out",
+                             path("tuned"), "--quiet", "--json"});
+  ASSERT_EQ(tuned.code, 0) << tuned.err;
+  EXPECT_LT(Json::parse(tuned.out)["loss"], 6.0);
+}
+
+TEST_F(Program, ATrainConfigIsCheckedFieldByField) {
+  const auto refused = [&](const std::string& json, const std::string& named) {
+    std::ofstream(path("c.json")) << json;
+    const Outcome o = run({"train", "--config", path("c.json"), "--out", path("r")});
+    EXPECT_EQ(o.code, 2) << json;
+    EXPECT_NE(o.err.find(named), std::string::npos) << o.err;
+    EXPECT_FALSE(fs::exists(path("r/metrics.jsonl")));
+  };
+  refused("{", "not JSON");
+  refused("{}", "data");
+  refused(R"({"data": [], "steps": 1})", "data");
+  refused(R"({"data": [{"file": "x", "as": "poem"}], "steps": 1})", "data[0].as");
+  refused(R"({"data": [{"file": "x", "as": "text"}], "steps": 1})", "tokenizer");
+  const std::string data = R"({"data": [{"file": "x", "as": "tokens"}], )";
+  refused(data + R"("steps": 0})", "steps");
+  refused(data + R"("steps": 1, "stepps": 1})", "stepps");
+  refused(data + R"("steps": 1, "batch": 2, "micro_batch": 3})", "micro_batch");
+  refused(data + R"("steps": 1, "optimizer": {"kind": "sgd"}})", "optimizer.kind");
+  refused(data + R"("steps": 1, "optimizer": {"kind": "adamw", "momentum": 0.9}})", "momentum");
+  refused(data + R"("steps": 1, "schedule": {"form": "cosine", "decay": 1}})", "schedule.decay");
+  refused(data + R"("steps": 1, "held_out": 0, "validation": {"every": 1}})", "held_out");
+  refused(data + R"("steps": 1, "model": 3})", "model");
+  refused(data + R"("steps": 1})", "model");
+  refused(data + R"("steps": 1, "model": {"model_type": "kimi_k3"}})", "model");
 }
 
 }  // namespace

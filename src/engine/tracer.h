@@ -38,6 +38,8 @@ class Tracer : public Observer {
   // The states after the prompt: kda_state [heads, value, key], conv_* [heads * d, taps].
   void states(SequenceState& state);
 
+  void add(const std::string& name, Tensor tensor) { tensors_[name] = std::move(tensor); }
+
   const std::map<std::string, Tensor>& tensors();
   void write(Storage& storage, const std::string& path);
 

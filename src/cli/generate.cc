@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "cli/commands.h"
+#include "cli/generation.h"
 #include "cli/options.h"
 #include "engine/sampler.h"
 #include "engine/stop_strings.h"
@@ -21,7 +22,7 @@ namespace {
 struct GenerateOptions {
   RunOptions run;
   SamplingOptions sampling;
-  std::string prompt, ids, seed;
+  std::string prompt, ids, seed, requests, output;
   std::vector<std::string> stop;
   int64_t max_tokens = 128;
   bool has_prompt = false, ignore_eos = false, print_ids = false;
@@ -50,34 +51,6 @@ std::vector<int32_t> prompt_ids(const GenerateOptions& o,
   auto ids = tokenizer->encode(utf8_repair(text));
   if (ids.empty())
     throw InputError("generate: expected a prompt of at least one token, found an empty one");
-  return ids;
-}
-
-// Ids that end a text: the config's, generation_config.json's if there is one, and what the
-// tokenizer calls an end.
-std::vector<int32_t> end_ids(const std::string& dir, const ModelConfig& config,
-                             const std::optional<Tokenizer>& tokenizer) {
-  std::vector<int32_t> ids;
-  const auto add = [&](int64_t id) { ids.push_back(static_cast<int32_t>(id)); };
-  if (config.eos_token_id >= 0) add(config.eos_token_id);
-  const std::string path = dir + "/generation_config.json";
-  const DiskStorage disk;
-  if (disk.exists(path)) {
-    const auto json = nlohmann::json::parse(read_text(disk, path, 1 << 20), nullptr, false);
-    if (!json.is_object()) throw InputError(path, "file", "a JSON object", "something else");
-    auto eos = json.value("eos_token_id", nlohmann::json::array());
-    if (!eos.is_array()) eos = nlohmann::json::array({eos});
-    for (const auto& id : eos) {
-      if (!id.is_number_integer() || id.get<int64_t>() < 0 ||
-          id.get<int64_t>() >= config.vocab_size)
-        throw InputError(path, "eos_token_id",
-                         fmt::format("ids from 0 to {}", config.vocab_size - 1), id.dump());
-      add(id.get<int64_t>());
-    }
-  }
-  if (tokenizer)
-    for (const char* name : {"<|end_of_msg|>", "[EOS]", "[EOT]"})
-      if (const auto id = tokenizer->special(name)) add(*id);
   return ids;
 }
 
@@ -126,6 +99,13 @@ void run(const GenerateOptions& o) {
   SamplingOptions sampling = o.sampling;
   sampling.seed = o.seed.empty() ? std::random_device()() : std::stoull(o.seed);
   check_sampling(sampling);
+  if (o.requests.empty() != o.output.empty())
+    throw InputError("generate: expected --requests and --output together, found one");
+  if (!o.requests.empty()) {
+    check_output("--output", o.output, o.run);
+    answer_requests(o.run, sampling, o.max_tokens, o.requests, o.output);
+    return;
+  }
   const std::string dir = o.run.model_dir();
   std::optional<Tokenizer> tokenizer;
   const bool needed = o.ids.empty() || !o.print_ids || !o.stop.empty();
@@ -136,13 +116,7 @@ void run(const GenerateOptions& o) {
   Engine& engine = run.engine();
   if (tokenizer) check_vocabulary(*tokenizer, dir, engine.config());
 
-  // What the tokenizer cannot spell is never drawn.
-  std::vector<bool> drawable;
-  if (tokenizer && tokenizer->size() < engine.config().vocab_size) {
-    drawable.assign(static_cast<size_t>(engine.config().vocab_size), false);
-    std::fill(drawable.begin(), drawable.begin() + tokenizer->size(), true);
-  }
-  Sampler sampler(sampling, drawable);
+  Sampler sampler(sampling, drawable_ids(engine.config(), tokenizer));
   const std::vector<int32_t> ends = end_ids(dir, engine.config(), tokenizer);
   Output output(o, tokenizer);
   SequenceState state = engine.new_sequence();
@@ -200,6 +174,42 @@ void run(const GenerateOptions& o) {
 
 }  // namespace
 
+std::vector<int32_t> end_ids(const std::string& dir, const ModelConfig& config,
+                             const std::optional<Tokenizer>& tokenizer) {
+  std::vector<int32_t> ids;
+  const auto add = [&](int64_t id) { ids.push_back(static_cast<int32_t>(id)); };
+  if (config.eos_token_id >= 0) add(config.eos_token_id);
+  const std::string path = dir + "/generation_config.json";
+  const DiskStorage disk;
+  if (disk.exists(path)) {
+    const auto json = nlohmann::json::parse(read_text(disk, path, 1 << 20), nullptr, false);
+    if (!json.is_object()) throw InputError(path, "file", "a JSON object", "something else");
+    auto eos = json.value("eos_token_id", nlohmann::json::array());
+    if (!eos.is_array()) eos = nlohmann::json::array({eos});
+    for (const auto& id : eos) {
+      if (!id.is_number_integer() || id.get<int64_t>() < 0 ||
+          id.get<int64_t>() >= config.vocab_size)
+        throw InputError(path, "eos_token_id",
+                         fmt::format("ids from 0 to {}", config.vocab_size - 1), id.dump());
+      add(id.get<int64_t>());
+    }
+  }
+  if (tokenizer)
+    for (const char* name : {"<|end_of_msg|>", "[EOS]", "[EOT]"})
+      if (const auto id = tokenizer->special(name)) add(*id);
+  return ids;
+}
+
+std::vector<bool> drawable_ids(const ModelConfig& config,
+                               const std::optional<Tokenizer>& tokenizer) {
+  std::vector<bool> drawable;
+  if (tokenizer && tokenizer->size() < config.vocab_size) {
+    drawable.assign(static_cast<size_t>(config.vocab_size), false);
+    std::fill(drawable.begin(), drawable.begin() + tokenizer->size(), true);
+  }
+  return drawable;
+}
+
 void add_generate(CLI::App& app) {
   auto o = std::make_shared<GenerateOptions>();
   CLI::App* sub = app.add_subcommand("generate", "continue a text prompt");
@@ -222,6 +232,11 @@ void add_generate(CLI::App& app) {
       ->check(seed());
   sub->add_option("--stop", o->stop, "stop before this string (repeatable)")
       ->allow_extra_args(false);
+  sub->add_option("--requests", o->requests,
+                  "chat requests to answer instead: a JSON object a line, {\"id\", \"request\", "
+                  "\"max_tokens\", \"temperature\"}")
+      ->excludes(prompt);
+  sub->add_option("--output", o->output, "file for their answers, a line each");
   sub->add_option("--chunk", o->run.chunk, "tokens of a forward pass")->check(whole(1, 1 << 20));
   sub->add_flag("--ignore-eos", o->ignore_eos, "go on past the end token");
   sub->add_flag("--print-ids", o->print_ids, "ids instead of text");

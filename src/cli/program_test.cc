@@ -348,6 +348,42 @@ TEST_F(Program, ATrainingRunThatIsKilledGoesOnAsIfItHadNotBeen) {
   EXPECT_LT(Json::parse(tuned.out)["loss"], 6.0);
 }
 
+TEST_F(Program, RequestsAreAnsweredInOrderAndAloneAsInCompany) {
+  const std::string model = std::string(K3_SOURCE_DIR) + "/models/random-bytes";
+  if (!fs::exists(model)) GTEST_SKIP() << "`make model` has not been run";
+  const auto answers = [&](const std::vector<std::string>& words) {
+    std::string lines;
+    for (const std::string& word : words)
+      lines += Json{{"id", word},
+                    {"request", {{"messages", {{{"role", "user"}, {"content", word}}}}}},
+                    {"max_tokens", 12},
+                    {"temperature", 0}}
+                   .dump() +
+               "\n";
+    std::ofstream(path("requests.jsonl")) << lines;
+    const Outcome o = run({"generate", "--model", model, "--requests", path("requests.jsonl"),
+                           "--output", path("answers.jsonl"), "--quiet"});
+    EXPECT_EQ(o.code, 0) << o.err;
+    std::vector<Json> out;
+    std::istringstream in(slurp(path("answers.jsonl")));
+    for (std::string line; std::getline(in, line);) out.push_back(Json::parse(line));
+    return out;
+  };
+  const auto both = answers({"one", "two, which is longer"});
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_EQ(both[0]["id"], "one");
+  EXPECT_EQ(both[1], answers({"two, which is longer"})[0]);
+  EXPECT_TRUE(both[0].contains("message"));
+  EXPECT_TRUE(both[0].contains("finish_reason"));
+
+  std::ofstream(path("requests.jsonl")) << "{\"request\": {\"messages\": 3}}\n";
+  const Outcome bad = run({"generate", "--model", model, "--requests", path("requests.jsonl"),
+                           "--output", path("none.jsonl")});
+  EXPECT_EQ(bad.code, 2);
+  EXPECT_NE(bad.err.find("line 1"), std::string::npos) << bad.err;
+  EXPECT_FALSE(fs::exists(path("none.jsonl")));
+}
+
 TEST_F(Program, ATrainConfigIsCheckedFieldByField) {
   const auto refused = [&](const std::string& json, const std::string& named) {
     std::ofstream(path("c.json")) << json;

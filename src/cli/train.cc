@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "base/error.h"
 #include "cli/commands.h"
@@ -52,6 +54,15 @@ Json json_of(const StepReport& r) {
           {"block_rms", r.block_norm}};
 }
 
+constexpr double kProbeSeconds = 0.1;
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
 // The folder of a run, its config, and what it has written so far.
 class TrainRun {
  public:
@@ -67,13 +78,9 @@ class TrainRun {
     const uint64_t limit =
         o_.ram.empty() ? available_memory() / 10 * 9 : parse_size(o_.ram, "--ram");
     MemoryAccount account(limit);
-    ThreadPool pool(o_.threads ? o_.threads : hardware_threads());
-    const Kernels& kernel = kernels(best_isa());
-    Trainer trainer(model_, config_, data, account, pool, kernel);
+    pool_ = std::make_unique<ThreadPool>(o_.threads ? o_.threads : hardware_threads());
+    Trainer trainer(model_, config_, data, account, *pool_, kernels(best_isa()));
     begin(trainer);
-    std::vector<double> peaks(static_cast<size_t>(pool.size()));
-    pool.run([&](int t) { peaks[static_cast<size_t>(t)] = fma_ceiling(kernel.isa, 0.2).rate(); });
-    for (const double p : peaks) peak_ += p;
     metrics_.open(path("metrics.jsonl"), std::ios::app);
     while (trainer.steps_done() < config_.steps) step(trainer);
     save(trainer);
@@ -176,7 +183,22 @@ class TrainRun {
     rates_.push_back(line["tokens"].get<double>() / line["seconds"].get<double>());
   }
 
+  // What all threads together multiply and add at best, measured again every minute: shared
+  // machines change.
+  void measure_peak() {
+    const auto now = std::chrono::steady_clock::now();
+    if (peak_ > 0 && now - measured_ < std::chrono::minutes(1)) return;
+    measured_ = now;
+    std::vector<double> rates(static_cast<size_t>(pool_->size()));
+    pool_->run([&](int t) {
+      rates[static_cast<size_t>(t)] = fma_ceiling(best_isa(), kProbeSeconds).rate();
+    });
+    peak_ = std::accumulate(rates.begin(), rates.end(), 0.0);
+    peaks_.push_back(peak_);
+  }
+
   void step(Trainer& trainer) {
+    measure_peak();
     StepReport r;
     try {
       r = trainer.step();
@@ -222,14 +244,12 @@ class TrainRun {
 
   void finish(const Trainer& trainer, const MemoryAccount& account) {
     progress_.clear();
-    std::vector<double> rates = rates_;
-    std::sort(rates.begin(), rates.end());
-    const double median = rates.empty() ? 0 : rates[rates.size() / 2];
-    const double fraction = median * trainer.flops_per_token() / peak_;
+    const double rate = median(rates_), peak = median(peaks_);
+    const double fraction = peak > 0 ? rate * trainer.flops_per_token() / peak : 0;
     Json summary = {{"steps", trainer.steps_done()},
                     {"loss", training_.empty() ? Json() : Json(training_.back().loss)},
-                    {"tokens_per_second", median},
-                    {"peak_gflops", peak_ / 1e9},
+                    {"tokens_per_second", rate},
+                    {"peak_gflops", peak / 1e9},
                     {"peak_fraction", fraction},
                     {"peak_account_bytes", account.peak()},
                     {"peak_rss_bytes", peak_resident_bytes()}};
@@ -243,8 +263,8 @@ class TrainRun {
     if (!validation_.empty())
       std::cout << fmt::format(", validation {:.4f}", validation_.back().loss);
     std::cout << fmt::format(
-        "; {:.0f} tokens/s, {:.0f} % of the machine's {:.0f} GFLOP/s; {} at most\n", median,
-        100 * fraction, peak_ / 1e9, format_size(account.peak()));
+        "; {:.0f} tokens/s, {:.0f} % of the machine's {:.0f} GFLOP/s; {} at most\n", rate,
+        100 * fraction, peak / 1e9, format_size(account.peak()));
     std::cout << fmt::format("next: k3 export --from {} --out SNAPSHOT\n", o_.out);
   }
 
@@ -257,7 +277,9 @@ class TrainRun {
   std::unique_ptr<Tokenizer> tokenizer_;
   std::ofstream metrics_;
   std::vector<LossPoint> training_, validation_;
-  std::vector<double> rates_;
+  std::vector<double> rates_, peaks_;
+  std::unique_ptr<ThreadPool> pool_;
+  std::chrono::steady_clock::time_point measured_;
   double peak_ = 0;
   int64_t saved_ = 0;
 };

@@ -1,18 +1,23 @@
 # make run    installs the packages, builds, and lets the bundled model speak
 # make test   builds everything and runs the tests (a quarter of an hour or more on two cores)
+# make nano   makes the bundled model anew: data, training, scores (about an hour and a half)
 # make help   what else there is
 
 PACKAGES = g++ clang cmake ninja-build make python3 nlohmann-json3-dev libcli11-dev libfmt-dev libgtest-dev
+# Where nano's prose comes from.
+PROSE_PACKAGES = r-cran-janeaustenr bible-kjv bible-kjv-text golang-github-klauspost-compress-dev
 JOBS ?= $(shell nproc)
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: run test test-long build deps model asan tsan fuzz tidy format clean help
+.PHONY: run test test-long build deps nano nano-deps model asan tsan fuzz tidy format clean help
 
 run: build model
 	build/k3 generate "Once upon a time" --max-tokens 64
 
-deps:
-	@missing=$$(for p in $(PACKAGES); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q "ok installed" || echo $$p; done); \
+deps: wanted = $(PACKAGES)
+nano: wanted = $(PACKAGES) $(PROSE_PACKAGES)
+deps nano-deps:
+	@missing=$$(for p in $(wanted); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q "ok installed" || echo $$p; done); \
 	if [ -n "$$missing" ]; then \
 	  echo "installing:" $$missing; \
 	  $(SUDO) apt-get update -qq && $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
@@ -25,6 +30,9 @@ build: deps
 model: models/random-bytes/config.json
 models/random-bytes/config.json: scripts/make_random_model.py
 	python3 scripts/make_random_model.py models/random-bytes
+
+nano: nano-deps build
+	python3 recipes/nano/make_nano.py --k3 build/k3 --work build/nano --out models/nano
 
 # The release build's tests, then the parsers, loaders and threads again under sanitizers.
 test: build model asan tsan
@@ -63,4 +71,4 @@ clean:
 	rm -rf build build-*
 
 help:
-	@sed -n '1,3p' Makefile; echo "make asan | tsan | fuzz | test-long | tidy | format | clean"
+	@sed -n '1,4p' Makefile; echo "make asan | tsan | fuzz | test-long | tidy | format | clean"

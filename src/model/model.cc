@@ -220,6 +220,7 @@ double Model::loss(Context& ctx, const Batch& batch, std::span<const int32_t> ta
 double Model::gradients(Context& ctx, Tape& tape, const Batch& batch,
                         std::span<const int32_t> targets, const Learning& learning) {
   Scratch::Frame frame(ctx.scratch);
+  tape.forget();
   const int64_t layers = config_.num_hidden_layers;
   const auto recording = [&](auto&& body) {
     const Tape::Recording on(ctx, tape);

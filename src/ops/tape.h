@@ -61,6 +61,7 @@ class Tape {
   void record(Context& ctx, std::initializer_list<Rows> made, Back back);
   // Newest first down to record `from`, then forgets them. Records nothing itself.
   void backward(Context& ctx, int64_t from = 0);
+  void forget() { records_.clear(); }  // of a pass that was given up
   int64_t records() const { return static_cast<int64_t>(records_.size()); }
 
   class Recording {

@@ -159,7 +159,8 @@ TEST(Trainer, StopsBeforeTheStepAtWhatIsNotFinite) {
   trainer->step();
   Parameter& p = trainer->learner().parameter("model.layers.2.self_attn.o_proj.weight");
   p.master.data[5] = NAN;
-  Context ctx{bench.pool, kernels(best_isa()), *std::make_unique<Scratch>(bench.account, 1 << 20)};
+  Scratch scratch(bench.account, 1 << 20);
+  Context ctx{bench.pool, kernels(best_isa()), scratch};
   trainer->learner().refresh(ctx);
   std::vector<float> before = masters(*trainer);
   try {
@@ -185,6 +186,26 @@ TEST(Trainer, StopsBeforeTheStepAtWhatIsNotFinite) {
   }
 }
 
+// What a step that failed half-way left on the tape does not reach the next one.
+TEST(Trainer, GoesOnAfterAStepThatFailed) {
+  Bench bench, other;
+  const auto whole = bench.trainer(), hurt = other.trainer();
+  whole->initialize();
+  hurt->initialize();
+  Scratch scratch(other.account, 1 << 20);
+  Context ctx{other.pool, kernels(best_isa()), scratch};
+  float& weight =
+      hurt->learner().parameter("model.layers.6.self_attn.o_proj.weight").master.data[5];
+  const float kept = weight;
+  weight = NAN;
+  hurt->learner().refresh(ctx);
+  EXPECT_THROW(hurt->step(), WorkError);
+  weight = kept;
+  hurt->learner().refresh(ctx);
+  EXPECT_EQ(whole->step().loss, hurt->step().loss);
+  EXPECT_EQ(masters(*whole), masters(*hurt));
+}
+
 // Weights that do not move, the same batch twice: what the first step clips, the second one meets.
 TEST(Trainer, QkClipBringsLogitsToTheThreshold) {
   Bench bench(R"("optimizer": {"qk_clip": 0.05}, "schedule": {"peak": 1e-30, "warmup": 0},
@@ -200,7 +221,8 @@ TEST(Trainer, QkClipBringsLogitsToTheThreshold) {
                          .master;
       for (int64_t i = 0; i < w.rows * w.cols; ++i) w.data[i] *= 30;
     }
-  Context ctx{bench.pool, kernels(best_isa()), *std::make_unique<Scratch>(bench.account, 1 << 20)};
+  Scratch scratch(bench.account, 1 << 20);
+  Context ctx{bench.pool, kernels(best_isa()), scratch};
   trainer->learner().refresh(ctx);
   const StepReport loud = trainer->step(), quiet = trainer->step();
   // Only the first of the three sees the same input after the clip; it changes what follows.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -124,6 +125,17 @@ Trainer::Trainer(const ModelConfig& model, const TrainConfig& config, const Toke
     moments_.push_back(p.learns ? OptimizerState(account, rules_.back(), p.elements())
                                 : OptimizerState());
   }
+  int64_t most = 0;
+  for (size_t i = 0; i < rules_.size(); ++i) {
+    const Parameter& p = learner_.parameters()[i];
+    if (!p.learns) continue;
+    largest_first_.push_back(i);
+    most = std::max(most, update_cost(p.master.rows, p.master.cols));
+  }
+  std::stable_sort(largest_first_.begin(), largest_first_.end(), [&](size_t a, size_t b) {
+    return learner_.parameters()[a].elements() > learner_.parameters()[b].elements();
+  });
+  for (int i = 0; i < pool.size(); ++i) movers_.push_back(std::make_unique<Mover>(account, most));
   if (config.quantile_balancing)
     for (int64_t i = 0; i < model.moe_layers(); ++i)
       balancers_.emplace_back(model.num_experts, model.num_experts_per_token);
@@ -250,20 +262,30 @@ void Trainer::move(StepReport& r) {
   r.gradient_norm = gradient_norm(ctx, gradients);
   if (config_.clip > 0) clip_gradients(ctx, gradients, r.gradient_norm, config_.clip);
 
+  // A parameter a task, on one thread each: most matrices are small.
+  std::vector<std::vector<double>> rms(rules_.size());
+  std::atomic<size_t> next{0};
+  pool_.run([&](int thread) {
+    Mover& mover = *movers_[static_cast<size_t>(thread)];
+    Context own{mover.pool, kernels_, mover.scratch};
+    for (size_t k; (k = next.fetch_add(1)) < largest_first_.size();) {
+      const size_t i = largest_first_[k];
+      Parameter& p = learner_.parameters()[i];
+      rms[i] = update(own, config_.optimizer, rules_[i], r.rate, p.master, p.gradient, moments_[i]);
+    }
+  });
   std::map<std::string, std::pair<double, double>> squares;  // sum and count
   for (size_t i = 0; i < rules_.size(); ++i) {
-    Parameter& p = learner_.parameters()[i];
-    if (!p.learns) continue;
-    const std::vector<double> rms =
-        update(ctx, config_.optimizer, rules_[i], r.rate, p.master, p.gradient, moments_[i]);
+    const Parameter& p = learner_.parameters()[i];
     auto& [sum, count] = squares[name(p.part)];
-    for (const double value : rms) {
-      const double share = static_cast<double>(p.elements()) / static_cast<double>(rms.size());
+    for (const double value : rms[i]) {
+      const double share = static_cast<double>(p.elements()) / static_cast<double>(rms[i].size());
       sum += value * value * share;
       count += share;
     }
   }
-  for (const auto& [part, s] : squares) r.update_rms[part] = std::sqrt(s.first / s.second);
+  for (const auto& [part, s] : squares)
+    if (s.second > 0) r.update_rms[part] = std::sqrt(s.first / s.second);
 }
 
 // QK-Clip (K2, arXiv 2507.20534; training.md 5.3): scales the query and key rows of a head whose

@@ -97,9 +97,17 @@ class Trainer {
   TrainableModel learner_;
   Tape tape_;
   Packer packer_;
-  std::vector<UpdateRule> rules_;            // by parameter
-  std::vector<OptimizerState> moments_;      // by parameter
-  std::vector<QuantileBalancer> balancers_;  // by MoE layer, in order
+  std::vector<UpdateRule> rules_;        // by parameter
+  std::vector<OptimizerState> moments_;  // by parameter
+  // What one thread moves parameters with.
+  struct Mover {
+    Mover(MemoryAccount& account, int64_t bytes) : scratch(account, bytes) {}
+    ThreadPool pool{1};
+    Scratch scratch;
+  };
+  std::vector<std::unique_ptr<Mover>> movers_;  // by thread
+  std::vector<size_t> largest_first_;           // parameters that learn
+  std::vector<QuantileBalancer> balancers_;     // by MoE layer, in order
   int64_t steps_done_ = 0;
 };
 

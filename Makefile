@@ -1,6 +1,6 @@
 # make run    installs the packages, builds, and lets the bundled model speak
 # make test   builds everything and runs the tests (a quarter of an hour or more on two cores)
-# make nano   makes the bundled model anew: data, training, scores (about an hour and a half)
+# make nano   makes the bundled model: data, training, scores (hours on a slow machine; not timed yet)
 # make help   what else there is
 
 PACKAGES = g++ clang cmake ninja-build make python3 nlohmann-json3-dev libcli11-dev libfmt-dev libgtest-dev

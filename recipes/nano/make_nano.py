@@ -3,8 +3,8 @@
 
     make_nano.py --k3 build/k3 --work WORK --out models/nano
 
-About an hour and a half on two cores. The number of steps is fixed, so the same machine or another gives
-the same weights; called again, it goes on where it stopped. Python's standard library and the program alone.
+The number of steps is fixed; called again, it goes on where it stopped. Python's standard library and the
+program alone.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 VOCABULARY = 6144
-# Rows of packed documents; a step sees about 8,000 tokens in pretraining and 6,500 in fine-tuning.
+# Rows of packed documents: at most 8,192 tokens a step, fewer in fine-tuning, where documents stay whole.
 PRETRAIN = {
     "data": [{"file": "data/pretrain.jsonl", "as": "documents"}],
     "length": 512, "batch": 16, "steps": 800, "held_out": 0.005, "seed": 1,

@@ -110,19 +110,7 @@ class BlockedAttention {
   }
   void product(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_row, int64_t a_col,
                const float* b, int64_t b_row, float* c, int64_t c_stride, bool fresh) const {
-    GemmTile t;
-    t.m = m;
-    t.n = n;
-    t.k = k;
-    t.a = a;
-    t.a_row = a_row;
-    t.a_col = a_col;
-    t.b = b;
-    t.b_row = b_row;
-    t.c = c;
-    t.c_stride = c_stride;
-    t.fresh = fresh;
-    kernels_.gemm(t);
+    kernels_.gemm({m, n, k, a, a_row, a_col, b, b_row, c, c_stride, fresh});
   }
 
   const Kernels& kernels_;

@@ -153,19 +153,7 @@ class ChunkProducts {
 
   void product(int64_t m, int64_t n, int64_t k, const Left& a, const float* b, int64_t b_row,
                float* c, int64_t c_stride, bool fresh) const {
-    GemmTile t;
-    t.m = m;
-    t.n = n;
-    t.k = k;
-    t.a = a.data;
-    t.a_row = a.row;
-    t.a_col = a.col;
-    t.b = b;
-    t.b_row = b_row;
-    t.c = c;
-    t.c_stride = c_stride;
-    t.fresh = fresh;
-    kernels_.gemm(t);
+    kernels_.gemm({m, n, k, a.data, a.row, a.col, b, b_row, c, c_stride, fresh});
   }
   void turn(const float* rows, float* to, int64_t stride) const {
     for (int64_t c = 0; c < d_; ++c) {

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 
 #include "base/error.h"
 #include "weights/safetensors.h"
@@ -21,13 +20,6 @@ std::string bias_name(int64_t layer) {
 }
 
 std::string rule_text(const std::optional<Mxfp4Rule>& rule) { return rule ? name(*rule) : "none"; }
-
-double mean_square(const Rows& x) {
-  double sum = 0;
-  for (int64_t i = 0; i < x.rows; ++i)
-    for (int64_t j = 0; j < x.cols; ++j) sum += double{x.row(i)[j]} * x.row(i)[j];
-  return sum / static_cast<double>(x.rows * x.cols);
-}
 
 std::string hex(uint64_t value) { return fmt::format("{:016x}", value); }
 
@@ -65,7 +57,9 @@ class Trainer::Observations : public Observer {
       const ModelConfig& c = trainer_.model_config_;
       const int64_t block = c.attn_res_block_size;
       if (block && ((layer + 1) % block == 0 || layer + 1 == c.num_hidden_layers)) {
-        block_squares_[at] += mean_square(values) * static_cast<double>(values.rows);
+        Context ctx = trainer_.context();
+        const double norm = gradient_norm(ctx, {values});
+        block_squares_[at] += norm * norm / static_cast<double>(values.cols);
       }
       if (layer == 0) rows_ += values.rows;
     }
@@ -118,7 +112,8 @@ Trainer::Trainer(const ModelConfig& model, const TrainConfig& config, const Toke
       packer_(data, {.length = config.length,
                      .seed = config.seed,
                      .held_out = config.held_out,
-                     .whole = config.whole}) {
+                     .whole = config.whole}),
+      fingerprint_(data.fingerprint()) {
   learner_.learn(tape_);
   for (const Parameter& p : learner_.parameters()) {
     rules_.push_back(update_rule(model, p.name, p.master.rows, config.optimizer));
@@ -136,12 +131,18 @@ Trainer::Trainer(const ModelConfig& model, const TrainConfig& config, const Toke
     return learner_.parameters()[a].elements() > learner_.parameters()[b].elements();
   });
   for (int i = 0; i < pool.size(); ++i) movers_.push_back(std::make_unique<Mover>(account, most));
-  if (config.quantile_balancing)
-    for (int64_t i = 0; i < model.moe_layers(); ++i)
-      balancers_.emplace_back(model.num_experts, model.num_experts_per_token);
+  if (!config.quantile_balancing) return;
+  for (int64_t i = 0; i < model.num_hidden_layers; ++i) {
+    if (!model.is_moe(i)) continue;
+    balancers_.emplace_back(model.num_experts, model.num_experts_per_token);
+    biases_.push_back(learner_.parameter(bias_name(i)).master);
+  }
 }
 
-Trainer::~Trainer() = default;
+void Trainer::balancers_from_masters() {
+  for (size_t i = 0; i < balancers_.size(); ++i)
+    balancers_[i].set_bias({biases_[i].data, static_cast<size_t>(biases_[i].cols)});
+}
 
 void Trainer::initialize() {
   learner_.initialize(config_.seed, config_.deviation);
@@ -151,11 +152,7 @@ void Trainer::initialize() {
 
 void Trainer::load(const Snapshot& snapshot) {
   learner_.load(snapshot);
-  for (size_t i = 0, layer = 0; i < balancers_.size(); ++layer)
-    if (model_config_.is_moe(static_cast<int64_t>(layer))) {
-      const Rows bias = learner_.parameter(bias_name(static_cast<int64_t>(layer))).master;
-      balancers_[i++].set_bias({bias.data, static_cast<size_t>(bias.cols)});
-    }
+  balancers_from_masters();
   Context ctx = context();
   learner_.refresh(ctx);
 }
@@ -216,19 +213,13 @@ StepReport Trainer::step() {
     }
     r.loss /= static_cast<double>(r.targets);
     learner_.finish_gradients();
-    check_finite(r.loss);
     seen.report(r);
     move(r);
     for (size_t i = 0; i < balancers_.size(); ++i) {
       balancers_[i].absorb(seen.histograms()[i]);
       balancers_[i].update();
+      std::copy(balancers_[i].bias().begin(), balancers_[i].bias().end(), biases_[i].data);
     }
-    for (size_t i = 0, layer = 0; i < balancers_.size(); ++layer)
-      if (model_config_.is_moe(static_cast<int64_t>(layer))) {
-        const auto bias = balancers_[i++].bias();
-        std::copy(bias.begin(), bias.end(),
-                  learner_.parameter(bias_name(static_cast<int64_t>(layer))).master.data);
-      }
     clip_logits(seen);
     Context quiet = context();
     learner_.refresh(quiet);
@@ -241,16 +232,17 @@ StepReport Trainer::step() {
   return r;
 }
 
-void Trainer::check_finite(double loss) const {
+// Squares of floats do not overflow a double, so a finite norm means finite gradients.
+void Trainer::check_finite(const StepReport& r) const {
+  if (std::isfinite(r.loss) && std::isfinite(r.gradient_norm)) return;
   const auto stop = [&](const std::string& what, double value) {
-    throw WorkError(
-        fmt::format("step {}: {} is {}; no weight was moved", steps_done_ + 1, what, value));
+    throw WorkError(fmt::format("step {}: {} is {}; no weight was moved", r.step, what, value));
   };
   for (const Parameter& p : learner_.parameters())
     for (int64_t i = 0; i < p.elements(); ++i)
       if (!std::isfinite(p.gradient.data[i]))
         stop(fmt::format("the gradient of '{}' at element {}", p.name, i), p.gradient.data[i]);
-  if (!std::isfinite(loss)) stop("the loss", loss);
+  stop("the loss", r.loss);
 }
 
 void Trainer::move(StepReport& r) {
@@ -260,6 +252,7 @@ void Trainer::move(StepReport& r) {
   for (const Parameter& p : learner_.parameters())
     if (p.learns) gradients.push_back(p.gradient);
   r.gradient_norm = gradient_norm(ctx, gradients);
+  check_finite(r);
   if (config_.clip > 0) clip_gradients(ctx, gradients, r.gradient_norm, config_.clip);
 
   // A parameter a task, on one thread each: most matrices are small.
@@ -382,7 +375,7 @@ void Trainer::save(Storage& storage, const std::string& path) const {
   SafetensorsWriter writer(storage, path, specs,
                            {{"format", "k3 checkpoint 1"},
                             {"config", config_.identity},
-                            {"data", hex(data_.fingerprint())},
+                            {"data", hex(fingerprint_)},
                             {"step", fmt::format("{}", steps_done_)},
                             {"position", fmt::format("{} {} {}", at.epoch, at.document, at.offset)},
                             {"precision", config_.dtype == Dtype::kF32 ? "f32" : "bf16"},
@@ -451,7 +444,7 @@ void Trainer::restore(const Storage& storage, const std::string& path) {
   if (const std::string& config = metadata(file, "config"); config != config_.identity)
     throw InputError(path, "config", "that of this run (a run is resumed with what it began with)",
                      "another; start in a new folder, with --init to go on from its weights");
-  if (metadata(file, "data") != hex(data_.fingerprint()))
+  if (metadata(file, "data") != hex(fingerprint_))
     throw InputError(path, "data", "the documents that the run began with", "others");
   load_masters(file, learner_);
   for (size_t i = 0; i < rules_.size(); ++i) {
@@ -462,11 +455,7 @@ void Trainer::restore(const Storage& storage, const std::string& path) {
     read_floats(file, "first." + p.name, s.first.as<float>(), p.elements());
     if (s.second) read_floats(file, "second." + p.name, s.second.as<float>(), p.elements());
   }
-  for (size_t i = 0, layer = 0; i < balancers_.size(); ++layer)
-    if (model_config_.is_moe(static_cast<int64_t>(layer))) {
-      const Rows bias = learner_.parameter(bias_name(static_cast<int64_t>(layer))).master;
-      balancers_[i++].set_bias({bias.data, static_cast<size_t>(bias.cols)});
-    }
+  balancers_from_masters();
   Packer::Position at;
   const std::string& position = metadata(file, "position");
   if (std::sscanf(position.c_str(), "%ld %ld %ld", &at.epoch, &at.document, &at.offset) != 3)

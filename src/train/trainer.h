@@ -55,7 +55,6 @@ class Trainer {
   // References must outlive it.
   Trainer(const ModelConfig& model, const TrainConfig& config, const TokenDataset& data,
           MemoryAccount& account, ThreadPool& pool, const Kernels& kernels);
-  ~Trainer();
 
   void initialize();
   void load(const Snapshot& snapshot);
@@ -77,10 +76,9 @@ class Trainer {
 
  private:
   class Observations;
-  struct Row;
-  double pass(const std::vector<PackedRow>& rows, size_t begin, size_t end, float scale);
-  void check_finite(double loss) const;
+  void check_finite(const StepReport& report) const;
   void move(StepReport& report);
+  void balancers_from_masters();
   void clip_logits(const Observations& seen);
   Context context(Observer* observer = nullptr) {
     return {pool_, kernels_, scratch_, config_.experts ? Activations::kMxfp8 : Activations::kFp32,
@@ -108,6 +106,8 @@ class Trainer {
   std::vector<std::unique_ptr<Mover>> movers_;  // by thread
   std::vector<size_t> largest_first_;           // parameters that learn
   std::vector<QuantileBalancer> balancers_;     // by MoE layer, in order
+  std::vector<Rows> biases_;                    // their masters, [1, experts]
+  const uint64_t fingerprint_;                  // of the data
   int64_t steps_done_ = 0;
 };
 

@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "ops/cross_entropy.h"
 #include "train/export.h"
 #include "train/trainer.h"
 
@@ -28,13 +29,7 @@ struct ExportCommand {
 
 // D(p || q) of two rows of logits.
 double divergence(const std::vector<float>& a, const std::vector<float>& b) {
-  const auto log_sum = [](const std::vector<float>& x) {
-    double top = -INFINITY, sum = 0;
-    for (const float v : x) top = std::max(top, double{v});
-    for (const float v : x) sum += std::exp(v - top);
-    return top + std::log(sum);
-  };
-  const double la = log_sum(a), lb = log_sum(b);
+  const double la = log_sum_exp(a), lb = log_sum_exp(b);
   double kl = 0;
   for (size_t i = 0; i < a.size(); ++i) kl += std::exp(a[i] - la) * ((a[i] - la) - (b[i] - lb));
   return kl;
@@ -100,9 +95,7 @@ void run(const ExportCommand& o) {
   const ModelConfig config = parse_config(config_json, o.from + "/config.json");
   ExportOptions options;
   options.shard_bytes = parse_size(o.shard, "--shard-size");
-  const Mxfp4Rule rule = o.rule == "floor"   ? Mxfp4Rule::kFloor
-                         : o.rule == "rceil" ? Mxfp4Rule::kRceil
-                                             : Mxfp4Rule::kEven;
+  const Mxfp4Rule rule = *mxfp4_rule(o.rule);
   if (o.experts != "bf16") options.experts = info.experts ? info.experts : rule;
   if (config.moe_layers() == 0) options.experts.reset();
   if (o.experts == "bf16" && info.experts)
@@ -121,10 +114,7 @@ void run(const ExportCommand& o) {
   TrainableModel learner(config, account, {info.dtype, options.experts}, 64);
   load_masters(checkpoint, learner);
   write_snapshot(disk, learner, config_json, o.out, options);
-  for (const char* name : {"tiktoken.model", "tokenizer_config.json", "generation_config.json"})
-    if (fs::exists(o.from + "/" + name, failed)) {
-      write_text(disk, o.out + "/" + name, read_text(disk, o.from + "/" + name));
-    }
+  copy_tokenizer(disk, o.from, o.out);
 
   // Read back, and run: the trainer's forward and the engine's are one function.
   Snapshot::open(disk, o.out);

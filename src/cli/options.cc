@@ -199,6 +199,12 @@ void check_vocabulary(const Tokenizer& tokenizer, const std::string& folder,
                      fmt::format("{}", tokenizer.size()));
 }
 
+void copy_tokenizer(Storage& storage, const std::string& from, const std::string& to) {
+  for (const char* name : {"tiktoken.model", "tokenizer_config.json", "generation_config.json"})
+    if (storage.exists(from + "/" + name))
+      write_text(storage, to + "/" + name, read_text(storage, from + "/" + name));
+}
+
 void check_output(const std::string& option, const std::string& path, const RunOptions& options) {
   namespace fs = std::filesystem;
   std::error_code ignored;

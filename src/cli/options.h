@@ -67,6 +67,9 @@ class Run {
 void check_vocabulary(const Tokenizer& tokenizer, const std::string& folder,
                       const ModelConfig& config);
 
+// Copies the files of a tokenizer that are there.
+void copy_tokenizer(Storage& storage, const std::string& from, const std::string& to);
+
 // Refuses an output that would replace a file of the model, or the other output.
 void check_output(const std::string& option, const std::string& path, const RunOptions& options);
 

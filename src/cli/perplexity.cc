@@ -10,6 +10,7 @@
 #include "base/utf8.h"
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "ops/cross_entropy.h"
 #include "text/tokenizer.h"
 
 namespace k3::cli {
@@ -20,15 +21,6 @@ struct PerplexityOptions {
   std::string file;
   int64_t context = 2048, stride = 0;
 };
-
-// -log softmax(logits)[id], in double.
-double loss(std::span<const float> logits, int32_t id) {
-  double largest = logits[0];
-  for (const float l : logits) largest = std::max<double>(largest, l);
-  double sum = 0;
-  for (const float l : logits) sum += std::exp(l - largest);
-  return std::log(sum) + largest - logits[static_cast<size_t>(id)];
-}
 
 void run(const PerplexityOptions& o) {
   if (o.run.listed_kernels()) return;
@@ -56,7 +48,8 @@ void run(const PerplexityOptions& o) {
     run.engine().run({&feed, 1}, [&](const Engine::Logits& l) {
       const int64_t target = begin + l.position + 1;
       if (target < next || target >= end) return;
-      sum += loss(l.values, ids[static_cast<size_t>(target)]);
+      sum +=
+          log_sum_exp(l.values) - l.values[static_cast<size_t>(ids[static_cast<size_t>(target)])];
       ++scored;
     });
     next = end;

@@ -126,28 +126,19 @@ class TrainRun {
     tokenizer_ = std::make_unique<Tokenizer>(Tokenizer::load(disk_, folder));
     check_vocabulary(*tokenizer_, folder, model_);
     config_.tokenizer = folder;
-    if (folder == o_.out) return;
-    for (const char* name : {"tiktoken.model", "tokenizer_config.json", "generation_config.json"})
-      if (fs::exists(folder + "/" + name))
-        write_text(disk_, path(name), read_text(disk_, folder + "/" + name));
+    if (folder != o_.out) copy_tokenizer(disk_, folder, o_.out);
   }
 
   TokenDataset open_data() {
-    std::vector<std::string> shards;
-    if (has_checkpoint()) {
-      for (const DataSource& source : config_.data)
-        shards.push_back(source.form == DataSource::Form::kTokens
-                             ? source.file
-                             : path(fmt::format("data/{:03}.safetensors", shards.size())));
-    } else {
-      shards = tokenize_sources(disk_, config_, tokenizer_.get(), model_.vocab_size, path("data"),
-                                [&](const std::string& file, uint64_t done, uint64_t total) {
-                                  progress_.show("tokenising " + fs::path(file).filename().string(),
-                                                 done, total, "bytes");
-                                });
+    if (!has_checkpoint()) {
+      tokenize_sources(disk_, config_, tokenizer_.get(), model_.vocab_size, path("data"),
+                       [&](const std::string& file, uint64_t done, uint64_t total) {
+                         progress_.show("tokenising " + fs::path(file).filename().string(), done,
+                                        total, "bytes");
+                       });
       progress_.clear();
     }
-    return TokenDataset::open(disk_, shards, model_.vocab_size);
+    return TokenDataset::open(disk_, shard_paths(config_, path("data")), model_.vocab_size);
   }
 
   // Goes on from the checkpoint, or begins and writes the first one, so that there always is one.

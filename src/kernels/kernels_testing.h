@@ -13,6 +13,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/random.h"
 #include "kernels/kernels.h"
 
 namespace k3::testing {
@@ -24,15 +25,10 @@ inline double gamma(double n) { return n * kUnit / (1 - n * kUnit); }
 
 class Random {
  public:
-  explicit Random(uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 1) {}
-  uint64_t bits() {  // splitmix64
-    uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
+  explicit Random(uint64_t seed) : random_(seed * 0x9e3779b97f4a7c15u + 1) {}
+  uint64_t bits() { return random_.bits(); }
   int64_t below(int64_t n) { return static_cast<int64_t>(bits() % static_cast<uint64_t>(n)); }
-  double uniform() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
+  double uniform() { return random_.uniform(); }
   float normal() {
     const double u = 1 - uniform(), v = uniform();
     return static_cast<float>(std::sqrt(-2 * std::log(u)) * std::cos(2 * M_PI * v));
@@ -45,7 +41,7 @@ class Random {
   }
 
  private:
-  uint64_t state_;
+  SplitMix64 random_;
 };
 
 // n values whose last byte is the last of a page; the page after it cannot be touched.

@@ -26,4 +26,11 @@ void cross_entropy(Context& ctx, const Rows& logits, std::span<const int32_t> ta
   });
 }
 
+double log_sum_exp(std::span<const float> x) {
+  const double largest = *std::max_element(x.begin(), x.end());
+  double sum = 0;
+  for (const float v : x) sum += std::exp(v - largest);
+  return std::log(sum) + largest;
+}
+
 }  // namespace k3

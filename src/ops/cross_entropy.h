@@ -16,4 +16,7 @@ namespace k3 {
 void cross_entropy(Context& ctx, const Rows& logits, std::span<const int32_t> targets, float scale,
                    const Rows& nll);
 
+// log(sum(exp(x))) in double: -log softmax(x)[i] is that less x[i].
+double log_sum_exp(std::span<const float> x);
+
 }  // namespace k3

@@ -118,21 +118,26 @@ std::vector<int32_t> chat_document(const Tokenizer& tokenizer, const std::string
   return document;
 }
 
-std::vector<std::string> tokenize_sources(
-    Storage& storage, const TrainConfig& config, const Tokenizer* tokenizer, int64_t vocab_size,
-    const std::string& folder,
-    const std::function<void(const std::string&, uint64_t, uint64_t)>& progress) {
-  std::vector<std::string> shards;
-  for (const DataSource& source : config.data) {
-    if (source.form == DataSource::Form::kTokens) {
-      shards.push_back(source.file);
-      continue;
-    }
-    const std::string path = fmt::format("{}/{:03}.safetensors", folder, shards.size());
+std::vector<std::string> shard_paths(const TrainConfig& config, const std::string& folder) {
+  std::vector<std::string> paths;
+  for (const DataSource& source : config.data)
+    paths.push_back(source.form == DataSource::Form::kTokens
+                        ? source.file
+                        : fmt::format("{}/{:03}.safetensors", folder, paths.size()));
+  return paths;
+}
+
+void tokenize_sources(Storage& storage, const TrainConfig& config, const Tokenizer* tokenizer,
+                      int64_t vocab_size, const std::string& folder,
+                      const std::function<void(const std::string&, uint64_t, uint64_t)>& progress) {
+  const std::vector<std::string> paths = shard_paths(config, folder);
+  for (size_t i = 0; i < paths.size(); ++i) {
+    const DataSource& source = config.data[i];
+    if (source.form == DataSource::Form::kTokens) continue;
     const auto file = storage.open(source.file);
     const auto tell = [&](uint64_t done) { progress(source.file, done, file->size()); };
     const auto where = [&](int64_t line) { return fmt::format("{}: line {}", source.file, line); };
-    TokenWriter writer(storage, path, vocab_size);
+    TokenWriter writer(storage, paths[i], vocab_size);
     const auto add_text = [&](std::string_view text) {
       std::vector<int32_t> ids = tokenizer->encode(text);
       if (ids.empty()) return;
@@ -166,9 +171,7 @@ std::vector<std::string> tokenize_sources(
     if (writer.documents() == 0)
       throw InputError(source.file, "training data", "at least one document", "none");
     writer.commit();
-    shards.push_back(path);
   }
-  return shards;
 }
 
 }  // namespace k3

@@ -1,8 +1,8 @@
 // Training text turned into token shards.
 //
-//   const std::vector<std::string> shards =
-//       tokenize_sources(storage, config, tokenizer, vocab_size, "run/data", progress);
-//   const TokenDataset data = TokenDataset::open(storage, shards, vocab_size);
+//   tokenize_sources(storage, config, tokenizer, vocab_size, "run/data", progress);
+//   const TokenDataset data =
+//       TokenDataset::open(storage, shard_paths(config, "run/data"), vocab_size);
 //
 // Documents are closed by the tokenizer's end token ("[EOS]"). Of a chat the assistant messages are
 // to be learnt, from after the generation prompt to the end of the message; the rest is context.
@@ -19,9 +19,11 @@
 
 namespace k3 {
 
-// Shards of the sources, in order; those that are shards already stay where they are. `tokenizer`
-// may be null when all are.
-std::vector<std::string> tokenize_sources(
+// Where the sources' shards lie, in order; those that are shards already stay where they are.
+std::vector<std::string> shard_paths(const TrainConfig& config, const std::string& folder);
+
+// Writes the others. `tokenizer` may be null when there are none.
+void tokenize_sources(
     Storage& storage, const TrainConfig& config, const Tokenizer* tokenizer, int64_t vocab_size,
     const std::string& folder,
     const std::function<void(const std::string& file, uint64_t done, uint64_t total)>& progress);

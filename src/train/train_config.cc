@@ -143,8 +143,9 @@ TrainConfig parse_train_config(std::string_view json, const std::string& path) {
   if (f.find("quantization")) {
     const JsonFields q = f.object("quantization");
     q.only({"experts"});
-    constexpr Mxfp4Rule kRules[] = {Mxfp4Rule::kEven, Mxfp4Rule::kFloor, Mxfp4Rule::kRceil};
-    c.experts = kRules[q.choice("experts", {"even", "floor", "rceil"})];
+    c.experts = mxfp4_rule(q.text("experts"));
+    if (!c.experts)
+      q.fail("experts", "\"even\", \"floor\" or \"rceil\"", shown_json(q.find("experts")));
   }
   c.recompute = f.boolean_or("recompute", c.recompute);
   c.quantile_balancing = f.boolean_or("quantile_balancing", c.quantile_balancing);

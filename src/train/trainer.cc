@@ -425,8 +425,7 @@ CheckpointInfo checkpoint_info(const SafetensorsFile& file) {
   info.dtype = precision == "f32" ? Dtype::kF32 : Dtype::kBf16;
   const std::string& experts = metadata(file, "experts");
   if (experts == "none") return info;
-  for (const Mxfp4Rule rule : {Mxfp4Rule::kEven, Mxfp4Rule::kFloor, Mxfp4Rule::kRceil})
-    if (experts == name(rule)) info.experts = rule;
+  info.experts = mxfp4_rule(experts);
   if (!info.experts)
     throw InputError(file.file().path(), "metadata \"experts\"", "none, even, floor or rceil",
                      printable(experts, 40));

@@ -45,6 +45,12 @@ const char* name(Mxfp4Rule rule) {
   return rule == Mxfp4Rule::kEven ? "even" : rule == Mxfp4Rule::kFloor ? "floor" : "rceil";
 }
 
+std::optional<Mxfp4Rule> mxfp4_rule(std::string_view text) {
+  for (const Mxfp4Rule rule : {Mxfp4Rule::kEven, Mxfp4Rule::kFloor, Mxfp4Rule::kRceil})
+    if (text == name(rule)) return rule;
+  return std::nullopt;
+}
+
 void pack_mxfp4(const float* row, int64_t cols, Mxfp4Rule rule, std::byte* nibbles,
                 std::byte* scales) {
   for (int64_t b = 0; b < cols / kBlock; ++b, row += kBlock, nibbles += kBlock / 2) {

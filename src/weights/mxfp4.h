@@ -16,11 +16,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 namespace k3 {
 
 enum class Mxfp4Rule : uint8_t { kEven, kFloor, kRceil };
 const char* name(Mxfp4Rule rule);  // "even"
+std::optional<Mxfp4Rule> mxfp4_rule(std::string_view name);
 
 // One row of `cols`, a multiple of 32: cols/2 bytes, low nibble the even column, and cols/32
 // scales.

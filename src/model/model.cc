@@ -177,7 +177,13 @@ Rows Model::final_hidden(Context& ctx, const Residuals& top) {
 
 double Model::head_loss(Context& ctx, const Residuals& top, std::span<const int32_t> targets,
                         float scale) {
-  const Rows hidden = final_hidden(ctx, top);
+  std::vector<int32_t> asked, answers;  // the rows that have a target: only these need logits
+  for (size_t i = 0; i < static_cast<size_t>(top.sum().rows); ++i) {
+    if (targets[i] < 0) continue;
+    asked.push_back(static_cast<int32_t>(i));
+    answers.push_back(targets[i]);
+  }
+  const Rows hidden = gather(ctx, final_hidden(ctx, top), asked);
   const auto& slabs = trunk_.layout().head;
   const int64_t vocab = config_.vocab_size;
   Tape* const tape = ctx.tape;
@@ -192,7 +198,7 @@ double Model::head_loss(Context& ctx, const Residuals& top, std::span<const int3
       matmul(ctx, {{slab.weight, prepare(ctx, h, slab.weight.layout),
                     logits.columns(slab.first_row, slab.first_row + slab.weight.rows)}});
     const Rows nll = ctx.scratch.rows(h.rows, 1);
-    cross_entropy(ctx, logits, targets.subspan(static_cast<size_t>(begin)), scale, nll);
+    cross_entropy(ctx, logits, std::span(answers).subspan(static_cast<size_t>(begin)), scale, nll);
     for (int64_t i = 0; i < h.rows; ++i) sum += *nll.row(i);
     if (!tape) continue;
     for (const TrunkLayout::HeadSlab& slab : slabs) {

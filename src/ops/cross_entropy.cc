@@ -11,11 +11,6 @@ void cross_entropy(Context& ctx, const Rows& logits, std::span<const int32_t> ta
   ctx.each_row(logits.rows, 4, [&](int64_t i) {
     float* row = logits.row(i);
     const int32_t target = targets[static_cast<size_t>(i)];
-    *nll.row(i) = 0;
-    if (target < 0) {
-      std::fill_n(row, logits.cols, 0.0f);
-      return;
-    }
     // -log p = (largest - own) + log sum, where the largest one's p is 1 / sum.
     const int64_t top = std::max_element(row, row + logits.cols) - row;
     const double below = double{row[top]} - row[target];

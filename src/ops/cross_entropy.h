@@ -2,9 +2,8 @@
 //
 //   cross_entropy(ctx, logits, targets, 1.0f / count, nll);    // logits become their gradient
 //
-// nll: [rows, 1], -log softmax(logits)[target] in nats; zero for rows whose target is -1.
-// Overwrites each row of logits with scale (softmax - 1[target]), zeros where there is no target.
-// `targets` may be longer than there are rows.
+// nll: [rows, 1], -log softmax(logits)[target] in nats. Overwrites each row of logits with
+// scale (softmax - 1[target]). Every row has a target; `targets` may be longer than there are rows.
 #pragma once
 
 #include <span>

@@ -338,15 +338,15 @@ TEST(Gradients, RouterAgreesWithDifferences) {
 TEST(Gradients, CrossEntropyAgreesWithDifferences) {
   std::mt19937 random(4);
   Doubles logits = normal(2 * 8, random);
-  const int32_t targets[] = {5, 0, -1};
+  const int32_t targets[] = {5, 0};
   MemoryAccount account(1 << 20);
   ThreadPool pool(2);
   Scratch scratch(account, 1 << 16);
   Context ctx{pool, kernels(best_isa()), scratch};
-  const Rows rows = scratch.rows(3, 8), nll = scratch.rows(3, 1);
-  for (int64_t i = 0; i < 3; ++i)
+  const Rows rows = scratch.rows(2, 8), nll = scratch.rows(2, 1);
+  for (int64_t i = 0; i < 2; ++i)
     for (int64_t c = 0; c < 8; ++c)
-      rows.row(i)[c] = i < 2 ? static_cast<float>(logits[static_cast<size_t>(i * 8 + c)]) : 1.0f;
+      rows.row(i)[c] = static_cast<float>(logits[static_cast<size_t>(i * 8 + c)]);
   cross_entropy(ctx, rows, targets, 2.0f, nll);
   const auto f = [&] {
     double sum = 0;
@@ -358,13 +358,8 @@ TEST(Gradients, CrossEntropyAgreesWithDifferences) {
     return sum;
   };
   EXPECT_NEAR(*nll.row(0) + *nll.row(1), f(), 1e-6);
-  EXPECT_EQ(*nll.row(2), 0.0f);
-  for (int64_t i = 0; i < 3; ++i)
+  for (int64_t i = 0; i < 2; ++i)
     for (int64_t c = 0; c < 8; ++c) {
-      if (i == 2) {
-        EXPECT_EQ(rows.row(i)[c], 0.0f);
-        continue;
-      }
       double& x = logits[static_cast<size_t>(i * 8 + c)];
       const double kept = x, h = 1e-5;
       x = kept + h;

@@ -138,6 +138,10 @@ Operand prepare(Context& ctx, const Rows& x, Layout layout) {
   return operand;
 }
 
+static Rows float_rows(const Operand& x) {
+  return {const_cast<float*>(x.f32), x.tokens, x.cols, x.f32_stride};
+}
+
 Operand slice(const Operand& x, int64_t begin, int64_t count) {
   Operand part = x;
   part.tokens = count;
@@ -147,32 +151,37 @@ Operand slice(const Operand& x, int64_t begin, int64_t count) {
 }
 
 // The way back of a gather: a row's gradient is the sum of its copies', in their order.
-static void scatter_back(Context& ctx, const Operand& x, std::span<const int32_t> rows,
+static void scatter_back(Context& ctx, const Rows& x, std::span<const int32_t> rows,
                          const Rows& copy) {
-  std::vector<std::vector<int32_t>> copies(static_cast<size_t>(x.tokens));
+  std::vector<std::vector<int32_t>> copies(static_cast<size_t>(x.rows));
   for (size_t i = 0; i < rows.size(); ++i)
     copies[static_cast<size_t>(rows[i])].push_back(static_cast<int32_t>(i));
   ctx.tape->record(ctx, {copy}, [=, copies = std::move(copies), tape = ctx.tape](Context& back) {
     const Rows dy = tape->gradient(copy), dx = tape->gradient(x);
-    back.each_row(x.tokens, 16, [&](int64_t t) {
+    back.each_row(x.rows, 16, [&](int64_t t) {
       for (const int32_t i : copies[static_cast<size_t>(t)])
         back.kernels.add(dy.row(i), x.cols, dx.row(t));
     });
   });
 }
 
+Rows gather(Context& ctx, const Rows& x, std::span<const int32_t> rows) {
+  const Rows copy = ctx.scratch.rows(static_cast<int64_t>(rows.size()), x.cols);
+  ctx.each_row(copy.rows, 32, [&](int64_t i) {
+    std::memcpy(copy.row(i), x.row(rows[static_cast<size_t>(i)]),
+                static_cast<size_t>(x.cols) * sizeof(float));
+  });
+  if (ctx.tape) scatter_back(ctx, x, rows, copy);
+  return copy;
+}
+
 Operand gather(Context& ctx, const Operand& x, std::span<const int32_t> rows) {
   Operand out = x;
   out.tokens = static_cast<int64_t>(rows.size());
   if (x.form == ActivationForm::kF32) {
-    const Rows copy = ctx.scratch.rows(out.tokens, x.cols);
-    ctx.each_row(out.tokens, 32, [&](int64_t i) {
-      std::memcpy(copy.row(i), x.f32 + rows[static_cast<size_t>(i)] * x.f32_stride,
-                  static_cast<size_t>(x.cols) * sizeof(float));
-    });
+    const Rows copy = gather(ctx, float_rows(x), rows);
     out.f32 = copy.data;
     out.f32_stride = copy.stride;
-    if (ctx.tape) scatter_back(ctx, x, rows, copy);
     return out;
   }
   const auto bytes = static_cast<size_t>(x.quantized_stride);
@@ -188,23 +197,22 @@ Operand gather(Context& ctx, const Operand& x, std::span<const int32_t> rows) {
 // dx += dy W, dW += dy' x.
 static void matmul_back(Context& ctx, std::span<const Product> products) {
   for (const Product& p : products) ctx.tape->start(ctx, p.y);
-  ctx.tape->record(
-      ctx, {},
-      [all = std::vector<Product>(products.begin(), products.end()),
-       tape = ctx.tape](Context& back) {
-        std::vector<Gemm> inputs, weights;
-        for (const Product& p : all) {
-          if (p.x.tokens == 0) continue;
-          assert(p.x.form == ActivationForm::kF32);
-          const Rows dy = tape->gradient(p.y), dx = tape->gradient(p.x);
-          const Rows x{const_cast<float*>(p.x.f32), p.x.tokens, p.x.cols, p.x.f32_stride};
-          const Tape::Matrix& w = tape->matrix(p.weight);
-          weights.push_back({{dy, kTransposed}, {x}, w.gradient, kAdd});
-          inputs.push_back({{dy}, {w.values}, dx, kAdd});
-        }
-        gemm(back, inputs);
-        gemm(back, weights);
-      });
+  ctx.tape->record(ctx, {},
+                   [all = std::vector<Product>(products.begin(), products.end()),
+                    tape = ctx.tape](Context& back) {
+                     std::vector<Gemm> inputs, weights;
+                     for (const Product& p : all) {
+                       if (p.x.tokens == 0) continue;
+                       assert(p.x.form == ActivationForm::kF32);
+                       const Rows dy = tape->gradient(p.y), dx = tape->gradient(p.x);
+                       const Rows x = float_rows(p.x);
+                       const Tape::Matrix& w = tape->matrix(p.weight);
+                       weights.push_back({{dy, kTransposed}, {x}, w.gradient, kAdd});
+                       inputs.push_back({{dy}, {w.values}, dx, kAdd});
+                     }
+                     gemm(back, inputs);
+                     gemm(back, weights);
+                   });
 }
 
 void matmul(Context& ctx, std::span<const Product> products) {

@@ -30,6 +30,7 @@ int64_t prepare_cost(int64_t tokens, int64_t cols);
 
 // Rows [begin, begin + count) of an operand; and a copy of chosen rows, in scratch.
 Operand slice(const Operand& x, int64_t begin, int64_t count);
+Rows gather(Context& ctx, const Rows& x, std::span<const int32_t> rows);
 Operand gather(Context& ctx, const Operand& x, std::span<const int32_t> rows);
 
 void matmul(Context& ctx, std::span<const Product> products);

@@ -5,6 +5,7 @@
     sft.jsonl         one chat request a line, with the assistant's answers
     tokenizer.txt     a sample of all of it to learn the vocabulary from, without digit runs
     heldout/KIND.jsonl {"id", "kind", "request", "expect"}: nothing of it is in the training data (heldout.py)
+    heldout/plain.txt the same kinds as plain text, without prose, to measure a perplexity on
 
 The same command writes the same bytes everywhere.
 """
@@ -33,19 +34,19 @@ MARKUP = ("message call argument think response tools json user system assistant
 TOOLS_NOTE = "# Tools\nHere are the available tools, described in JSONSchema.\n\n```json\n"
 
 
-def plain(rng, kind):
+def plain(rng, kind, held_out=False):
     """A document of plain text for pretraining."""
     if kind == "story":
-        told = make_story(rng, pick_items(rng))
+        told = make_story(rng, pick_items(rng, held_out))
         return f"{told.title}\n\n{told.text}"
     if kind == "passage":
-        text, facts = chat.make_passage(rng, False)
+        text, facts = chat.make_passage(rng, held_out)
         pairs = [pair for f in facts for pair in f[2]]
         chosen = rng.sample(pairs, min(len(pairs), rng.choice((1, 2, 3))))
         return text + "".join(f"\nQuestion: {q}\nAnswer: {a}" for q, a in chosen)
     worked = []
     for _ in range(rng.choice((1, 1, 2, 3)) if kind == "sort" else 1):
-        made = chat.MAKERS[kind](rng, False)
+        made = chat.MAKERS[kind](rng, held_out)
         worked.append(f"{made.messages[0]['content']}\n{made.messages[1]['reasoning_content']}")
     return "\n".join(worked)
 
@@ -80,6 +81,12 @@ def held_out(kind):
         prompt = made.prompt()
         found.setdefault(json.dumps(prompt, sort_keys=True), {"request": prompt, "expect": made.expect})
     return [{"id": f"{kind}-{n}", "kind": kind, **one} for n, one in enumerate(found.values())]
+
+
+def held_out_text(each=40):
+    """Documents of every plain kind, of withheld pairs."""
+    rng = random.Random(f"{SEED} held out text")
+    return "\n\n".join(plain(rng, kind, held_out=True) for _ in range(each) for kind in sorted(PRETRAIN)) + "\n"
 
 
 def without_digit_runs(text):
@@ -136,6 +143,8 @@ def main(arguments=None):
     write_lines(inside("sft.jsonl"), [e.request for e in examples])
     with open(inside("tokenizer.txt"), "w", encoding="utf-8") as f:
         f.write(vocabulary_sample(texts, examples, args.scale))
+    with open(inside("heldout/plain.txt"), "w", encoding="utf-8") as f:
+        f.write(held_out_text())
     for kind in chat.KINDS:
         write_lines(inside(f"heldout/{kind}.jsonl"), held_out(kind))
     print(f"{time.monotonic() - began:.1f} s")

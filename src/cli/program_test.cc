@@ -329,7 +329,10 @@ TEST_F(Program, ATrainingRunThatIsKilledGoesOnAsIfItHadNotBeen) {
     EXPECT_EQ(Json::parse(x)["loss"], Json::parse(y)["loss"]);
   }
   EXPECT_EQ(steps, 40);
-  EXPECT_NE(slurp(path("whole/loss.svg")).find("<polyline"), std::string::npos);
+  EXPECT_NE(slurp(path("whole/samples.jsonl")), "");
+  EXPECT_EQ(slurp(path("whole/samples.jsonl")), slurp(path("killed/samples.jsonl")));
+  for (const char* plot : {"loss.svg", "balance.svg"})
+    EXPECT_NE(slurp(path(std::string("whole/") + plot)).find("<polyline"), std::string::npos);
 
   // On to a snapshot that runs, and from there to fine-tuning.
   const Outcome exported =

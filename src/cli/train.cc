@@ -15,8 +15,8 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "kernels/ceilings.h"
-#include "train/loss_curve.h"
 #include "train/sources.h"
+#include "train/step_plot.h"
 #include "train/trainer.h"
 
 namespace k3::cli {
@@ -153,25 +153,43 @@ class TrainRun {
       save(trainer);
     }
     saved_ = trainer.steps_done();
-    // What was written after the checkpoint happens again.
+    for (const Json& line : forget_what_comes_again("metrics.jsonl")) note(line);
+    forget_what_comes_again("samples.jsonl");
+  }
+
+  // What was written after the checkpoint happens again: the lines of a log up to it, which alone
+  // are kept.
+  std::vector<Json> forget_what_comes_again(const std::string& name) {
+    std::vector<Json> lines;
+    if (!fs::exists(path(name))) return lines;
     std::string kept;
-    std::ifstream old(path("metrics.jsonl"));
+    std::ifstream old(path(name));
     for (std::string line; std::getline(old, line);) {
-      const Json json = Json::parse(line, nullptr, false);
+      Json json = Json::parse(line, nullptr, false);
       if (json.is_discarded() || !json.contains("step") || json["step"] > saved_) break;
       kept += line + "\n";
-      note(json);
+      lines.push_back(std::move(json));
     }
     old.close();
-    write_text(disk_, path("metrics.jsonl"), kept);
+    write_text(disk_, path(name), kept);
+    return lines;
   }
 
   void note(const Json& line) {
     if (line.contains("validation_loss"))
       validation_.push_back({line["step"], line["validation_loss"]});
     if (!line.contains("loss")) return;
-    training_.push_back({line["step"], line["loss"]});
+    const int64_t step = line["step"];
+    training_.push_back({step, line["loss"]});
+    double sum = 0, most = 0;
+    for (const Json& layer : line["moe"]) {
+      sum += layer["max_vio"].get<double>();
+      most = std::max(most, layer["max_vio"].get<double>());
+    }
+    mean_violation_.push_back({step, sum / static_cast<double>(line["moe"].size())});
+    worst_violation_.push_back({step, most});
     rates_.push_back(line["tokens"].get<double>() / line["seconds"].get<double>());
+    fractions_.push_back(line["peak_fraction"]);
   }
 
   // What all threads together multiply and add at best, measured again every minute: shared
@@ -199,7 +217,7 @@ class TrainRun {
     }
     Json line = json_of(r);
     const double rate = static_cast<double>(r.tokens) / r.seconds;
-    const double fraction = rate * trainer.flops_per_token() / peak_;
+    const double work = trainer.flops(r.tokens, r.targets), fraction = work / r.seconds / peak_;
     line["tokens_per_second"] = rate;
     line["peak_fraction"] = fraction;
     const auto due = [&](int64_t every) {
@@ -218,41 +236,48 @@ class TrainRun {
   }
 
   void sample(Trainer& trainer, int64_t step) {
-    std::ofstream samples(path("samples.txt"), std::ios::app);
+    std::ofstream samples(path("samples.jsonl"), std::ios::app);
     for (const std::string& prompt : config_.sample_prompts) {
       const std::vector<int32_t> ids = tokenizer_->encode(prompt);
       const auto more = trainer.continuation(ids, config_.sample_tokens,
                                              end_of_document(*tokenizer_, config_.tokenizer));
-      samples << fmt::format("step {}: {}|{}\n", step, prompt, tokenizer_->decode(more));
+      const Json line = {{"step", step}, {"prompt", prompt}, {"text", tokenizer_->decode(more)}};
+      samples << line.dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
     }
   }
 
   void save(Trainer& trainer) {
     trainer.save(disk_, path("checkpoint.safetensors"));
     saved_ = trainer.steps_done();
-    write_text(disk_, path("loss.svg"), loss_curve(training_, validation_));
+    write_text(
+        disk_, path("loss.svg"),
+        step_plot("loss (nats a token)", {{"training", "#147", StepLine::kSmoothed, training_},
+                                          {"validation", "#c41", StepLine::kDots, validation_}}));
+    write_text(disk_, path("balance.svg"),
+               step_plot("MaxVio of the experts' loads",
+                         {{"the worst layer", "#c41", StepLine::kSmoothed, worst_violation_},
+                          {"mean of the layers", "#147", StepLine::kSmoothed, mean_violation_}}));
   }
 
   void finish(const Trainer& trainer, const MemoryAccount& account) {
     progress_.clear();
-    const double rate = median(rates_), peak = median(peaks_);
-    const double fraction = peak > 0 ? rate * trainer.flops_per_token() / peak : 0;
+    const double rate = median(rates_), peak = median(peaks_), fraction = median(fractions_);
     Json summary = {{"steps", trainer.steps_done()},
-                    {"loss", training_.empty() ? Json() : Json(training_.back().loss)},
+                    {"loss", training_.empty() ? Json() : Json(training_.back().value)},
                     {"tokens_per_second", rate},
                     {"peak_gflops", peak / 1e9},
                     {"peak_fraction", fraction},
                     {"peak_account_bytes", account.peak()},
                     {"peak_rss_bytes", peak_resident_bytes()}};
-    if (!validation_.empty()) summary["validation_loss"] = validation_.back().loss;
+    if (!validation_.empty()) summary["validation_loss"] = validation_.back().value;
     if (o_.json) {
       std::cout << summary.dump() << "\n";
       return;
     }
     std::cout << fmt::format("{} steps, loss {:.4f}", trainer.steps_done(),
-                             training_.empty() ? NAN : training_.back().loss);
+                             training_.empty() ? NAN : training_.back().value);
     if (!validation_.empty())
-      std::cout << fmt::format(", validation {:.4f}", validation_.back().loss);
+      std::cout << fmt::format(", validation {:.4f}", validation_.back().value);
     std::cout << fmt::format(
         "; {:.0f} tokens/s, {:.0f} % of the machine's {:.0f} GFLOP/s; {} at most\n", rate,
         100 * fraction, peak / 1e9, format_size(account.peak()));
@@ -267,8 +292,8 @@ class TrainRun {
   std::unique_ptr<Snapshot> snapshot_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::ofstream metrics_;
-  std::vector<LossPoint> training_, validation_;
-  std::vector<double> rates_, peaks_;
+  std::vector<StepPoint> training_, validation_, mean_violation_, worst_violation_;
+  std::vector<double> rates_, fractions_, peaks_;
   std::unique_ptr<ThreadPool> pool_;
   std::chrono::steady_clock::time_point measured_;
   double peak_ = 0;

@@ -343,18 +343,17 @@ std::vector<int32_t> Trainer::continuation(std::span<const int32_t> ids, int64_t
   return out;
 }
 
-double Trainer::flops_per_token() const {
-  double products = 0;
+double Trainer::flops(int64_t tokens, int64_t targets) const {
+  const auto head = static_cast<double>(model_config_.vocab_size * model_config_.hidden_size);
+  double stack = 0;
   for (const Parameter& p : learner_.parameters()) {
-    if (p.shape.rank() != 2 || p.name == "model.embed_tokens.weight") continue;
+    if (p.shape.rank() != 2 || p.part == Part::kEmbed || p.part == Part::kHead) continue;
     const double share = p.expert ? static_cast<double>(model_config_.num_experts_per_token) /
                                         static_cast<double>(model_config_.num_experts)
                                   : 1;
-    products += share * static_cast<double>(p.elements());
+    stack += share * static_cast<double>(p.elements());
   }
-  if (model_config_.tie_word_embeddings)
-    products += static_cast<double>(model_config_.vocab_size * model_config_.hidden_size);
-  return 6 * products;
+  return 6 * (stack * static_cast<double>(tokens) + head * static_cast<double>(targets));
 }
 
 void Trainer::save(Storage& storage, const std::string& path) const {

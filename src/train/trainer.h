@@ -71,8 +71,9 @@ class Trainer {
   void restore(const Storage& storage, const std::string& path);
 
   TrainableModel& learner() { return learner_; }
-  // Multiply-adds count two: of the matrix products of one token, forward and backward.
-  double flops_per_token() const;
+  // Of the matrix products of the weights, forward and backward; a multiply-add counts two. The
+  // head works for targets only.
+  double flops(int64_t tokens, int64_t targets) const;
 
  private:
   class Observations;
